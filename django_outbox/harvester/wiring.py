@@ -20,7 +20,7 @@ from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
 from ..message.retry import RetryPolicy
 from ..observability.deliveries import Deliveries
-from ..relay.availability import Availability, Said
+from ..relay.availability import Availability, OutageLog
 from ..relay.dispatcher import Dispatcher, Sender
 from ..relay.engine import Engine
 from ..relay.lease import Lease, Trust
@@ -46,7 +46,7 @@ def assemble(
     o: OutboxSettings, *, adapters: Adapters, threads: HarvesterThreads, learn: Learn
 ) -> Components:
     """Build the components of one run; they publish through `threads`."""
-    membership, said = adapters.membership(), Said()
+    membership, outage_log = adapters.membership(), OutageLog()
     elector = Elector(
         ElectionSettings(
             name=threads.name,
@@ -58,10 +58,10 @@ def assemble(
         clock=boottime,
         on_event=threads.publish,
         barrier=threads.barrier,
-        can_join=_Probe(adapters.table("probe"), o, learn, said),
+        can_join=_Probe(adapters.table("probe"), o, learn, outage_log),
     )
     workers = [
-        _workers(_Shard(o, adapters, threads, leadership, said), membership)
+        _workers(_Shard(o, adapters, threads, leadership, outage_log), membership)
         for leadership in elector.leaderships
     ]
     return Components(
@@ -78,7 +78,7 @@ def assemble(
             for of_shard in workers
         ],
         metered=adapters.table("meter"),
-        releaser=_releaser(o, adapters, threads, said),
+        releaser=_releaser(o, adapters, threads, outage_log),
         listener=adapters.listener(),
         learn=learn,
     )
@@ -91,7 +91,7 @@ class _Shard(NamedTuple):
     adapters: Adapters
     threads: HarvesterThreads
     leadership: Leadership
-    said: Said
+    outage_log: OutageLog
 
     @property
     def suffix(self) -> str:
@@ -194,13 +194,16 @@ class _WorkerBuilder:
             busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
         )
         self.reader = PageReader(
-            reading, is_trusted=self.is_trusted, clock=boottime, said=shard.said
+            reading,
+            is_trusted=self.is_trusted,
+            clock=boottime,
+            outage_log=shard.outage_log,
         )
         self.settler = Settler(
             outbox=settling,
             on_parked=partial(shard.threads.parked, shard.leadership.shard),
             clock=boottime,
-            said=shard.said,
+            outage_log=shard.outage_log,
         )
         self.outages: tuple[Availability, ...] = (
             self.reader.outage,
@@ -244,14 +247,17 @@ class _WorkerBuilder:
 
 
 def _releaser(
-    o: OutboxSettings, adapters: Adapters, threads: HarvesterThreads, said: Said
+    o: OutboxSettings,
+    adapters: Adapters,
+    threads: HarvesterThreads,
+    outage_log: OutageLog,
 ) -> Releaser:
     return Releaser(
         adapters.staging(),
         interval=o.POLL_INTERVAL,
         on_expired=threads.expired,
         clock=boottime,
-        said=said,
+        outage_log=outage_log,
     )
 
 
@@ -303,12 +309,12 @@ class _Probe:
         table: HarvestedTable,
         options: OutboxSettings,
         learn: Learn,
-        said: Said | None = None,
+        outage_log: OutageLog | None = None,
     ) -> None:
         self._table = table
         self._options = options
         self._learn = learn
-        self._outage = Availability(said=said)
+        self._outage = Availability(outage_log=outage_log)
 
     def __call__(self) -> bool:
         try:

@@ -152,7 +152,7 @@ class RelayWorker:
             while not is_over.is_set():
                 is_woken.clear()
                 idle = dispatcher.step()
-                for change in dispatcher.engine.takeovers.news():
+                for change in dispatcher.engine.takeovers.changes():
                     on_takeover(change)
                 if idle:
                     is_woken.wait(idle)

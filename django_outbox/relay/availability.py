@@ -25,55 +25,55 @@ REPEAT_WINDOW: Final = 2 * LAST_BACKOFF
 """Seconds after an outage in which its causes are not logged again."""
 
 
-class Said:
+class OutageLog:
     """
-    What the log has of an outage, which several connections of a process may meet.
+    What was logged of an outage that several connections of a process may meet.
 
-    The first one that meets a cause says so, and the first one that is back. Others
-    may notice it a moment later, when they are used again. They may be of several
-    threads: at worst a line comes twice.
+    The first connection that meets a cause logs it, and the first one that recovers
+    logs the recovery. Others may notice either later, when they are used again. They
+    may belong to several threads: at worst a line is logged twice.
     """
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """Monotonic seconds since when one of those who said so fails."""
+        """Monotonic seconds since when a connection that has logged a cause fails."""
         self.causes: set[str] = set()
-        """What was said since then."""
+        """Causes that were logged since then."""
         self._former: set[str] = set()
         self._ended_at = 0.0
 
     def has(self, cause: str, now: float) -> bool:
-        """Return whether a cause was said of this outage, or of one just over."""
-        is_lately = now - self._ended_at <= REPEAT_WINDOW
-        return cause in self.causes or (is_lately and cause in self._former)
+        """Return whether a cause was logged in this outage, or in one just over."""
+        is_recent = now - self._ended_at <= REPEAT_WINDOW
+        return cause in self.causes or (is_recent and cause in self._former)
 
     def end(self, now: float) -> None:
-        """Note that one of them is back."""
+        """Note that a connection has recovered."""
         self._former, self.causes = self.causes, set()
         self.since, self._ended_at = None, now
 
 
 class Availability:
     """
-    One side's view of the table: reached, or lost since a moment.
+    Availability of the table, as one connection sees it.
 
     Args:
-        what: what is out of reach, in the words of the log.
-        said: what the log has of it, if others look at the same.
+        what: the name of what is unavailable, for the log.
+        outage_log: shared by all connections that would meet the same outage.
     """
 
     def __init__(
-        self, what: str = "The outbox table", *, said: Said | None = None
+        self, what: str = "The outbox table", *, outage_log: OutageLog | None = None
     ) -> None:
         self._what = what
-        self._said = said or Said()
+        self._outage_log = outage_log or OutageLog()
         self.since: float | None = None
-        """Monotonic seconds since when nothing answers; None: reached, or locked."""
+        """Monotonic seconds since when nothing answers; None: it does, or is locked."""
         self._failed_at: float | None = None
-        """Of the first failure in a row, locks included."""
+        """Monotonic seconds of the first failure in a row, locks included."""
         self._backoff = FIRST_BACKOFF
-        self._told = ""
-        """What it has logged last of this row of failures."""
+        self._logged = ""
+        """The cause that this connection logged last in this row of failures."""
 
     def lost(self, error: DatabaseError, now: float) -> float:
         """Note a failure, log it when it is new; return when to retry."""
@@ -88,37 +88,37 @@ class Availability:
             self.since = began
         message = str(error)
         # One lock makes many statements fail, each with another text.
-        told = type(error).__name__ if isinstance(error, DatabaseBusy) else message
-        said = self._said
-        if told != self._told and not said.has(told, now):
-            self._told = told
-            said.causes.add(told)
+        cause = type(error).__name__ if isinstance(error, DatabaseBusy) else message
+        log = self._outage_log
+        if cause != self._logged and not log.has(cause, now):
+            self._logged = cause
+            log.causes.add(cause)
             logger.warning(
                 "%s is unavailable, retrying: %s",
                 self._what,
                 message,
                 extra={"action": _action(error)},
             )
-        if self._told and said.since is None:
-            said.since = self._failed_at
-            said.causes.add(self._told)
+        if self._logged and log.since is None:
+            log.since = self._failed_at
+            log.causes.add(self._logged)
         retry_at = now + self._backoff
         self._backoff = min(self._backoff * 2, LAST_BACKOFF)
         return retry_at
 
     def reached(self, now: float) -> None:
         """Note a success."""
-        said = self._said
-        if self._failed_at is not None and said.since is not None:
+        log = self._outage_log
+        if self._failed_at is not None and log.since is not None:
             logger.info(
                 "%s recovered after %.1f s",
                 self._what,
-                now - said.since,
+                now - log.since,
                 extra={"action": "database_found"},
             )
-            said.end(now)
+            log.end(now)
         self.since = self._failed_at = None
-        self._told = ""
+        self._logged = ""
 
     def lasts(self, now: float) -> float:
         """Return for how many seconds the table has been lost."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from ..exceptions import DatabaseBusy, DatabaseError
 from ..message.pauses import NOTHING_PAUSED, Pauses
 from ..message.record import Record
-from .availability import Availability, Said
+from .availability import Availability, OutageLog
 from .lease import Trust
 from .page_request import Page, PageRequest
 from .ports import ReadTable
@@ -29,7 +29,7 @@ class PageReader:
     Args:
         is_trusted: asked directly before each access that may change the table.
         clock: monotonic seconds.
-        said: what the log has of an outage, if other connections meet the same.
+        outage_log: shared by all connections that would meet the same outage.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class PageReader:
         *,
         is_trusted: Trust,
         clock: Callable[[], float],
-        said: Said | None = None,
+        outage_log: OutageLog | None = None,
     ) -> None:
-        self.outage = Availability(said=said)
+        self.outage = Availability(outage_log=outage_log)
         self._table = table
         self._is_trusted = is_trusted
         self._clock = clock

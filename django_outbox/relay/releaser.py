@@ -17,7 +17,7 @@ from typing import Final
 
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from ..message.record import ExpiredSeries, StagingDeadlines
-from .availability import Availability, Said
+from .availability import Availability, OutageLog
 from .ports import Staging
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Releaser:
         on_expired: told the leader id and each series whose time was up, when
             its messages are gone.
         clock: monotonic seconds.
-        said: what the log has of an outage, if other connections meet the same.
+        outage_log: shared by all connections that would meet the same outage.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Releaser:
         interval: float,
         on_expired: Callable[[str, ExpiredSeries], None],
         clock: Callable[[], float],
-        said: Said | None = None,
+        outage_log: OutageLog | None = None,
     ) -> None:
         self._staging = staging
         self._interval = interval
         self._on_expired = on_expired
         self._clock = clock
-        self._outage = Availability(said=said)
+        self._outage = Availability(outage_log=outage_log)
         self._chunks: dict[str, int] = defaultdict(lambda: MAX_CHUNK_ROWS)
         """Of each kind of work."""
         self._look_at = 0.0 if staging else float("inf")

@@ -24,7 +24,7 @@ from ..exceptions import (
     DatabaseUnavailable,
 )
 from ..message.record import Failure, Record
-from .availability import Availability, Said
+from .availability import Availability, OutageLog
 from .failure_log import FailureLog
 from .ports import SettledTable
 from .settlement import Settled, Settlement
@@ -110,7 +110,7 @@ class Settler:
     Args:
         on_parked: told of each record that now lies in the parked table.
         clock: monotonic seconds.
-        said: what the log has of an outage, if other connections meet the same.
+        outage_log: shared by all connections that would meet the same outage.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class Settler:
         outbox: SettledTable,
         on_parked: Callable[[str, Failure], None],
         clock: Callable[[], float],
-        said: Said | None = None,
+        outage_log: OutageLog | None = None,
     ) -> None:
-        self.outage = Availability(said=said)
+        self.outage = Availability(outage_log=outage_log)
         self._outbox = outbox
         self._on_parked = on_parked
         self._clock = clock

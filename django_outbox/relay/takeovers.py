@@ -40,7 +40,7 @@ class Takeovers:
         self._leader_id = ""
         self._records: Counter[int] = Counter()
         self._last_at: dict[int, float] = {}
-        self._news: list[TakeoverChange] = []
+        self._changes: list[TakeoverChange] = []
 
     def found(self, leader_id: str, records: Iterable[Record], now: float) -> None:
         """Take note of the rows of a page; monotonic seconds."""
@@ -49,7 +49,7 @@ class Takeovers:
         del origins[self._this_cluster]
         for origin, count in origins.items():
             if origin not in self._last_at:
-                self._news.append(
+                self._changes.append(
                     TakeoverChange(leader_id, origin, count, has_ended=False)
                 )
             self._records[origin] += count
@@ -60,16 +60,16 @@ class Takeovers:
         """End all: this process leads no more."""
         self._end(lambda _: True)
 
-    def news(self) -> list[TakeoverChange]:
-        """Return what has happened since the last call."""
-        news, self._news = self._news, []
-        return news
+    def changes(self) -> list[TakeoverChange]:
+        """Return the changes since the last call."""
+        changes, self._changes = self._changes, []
+        return changes
 
     def _end(self, is_over: Callable[[float], bool]) -> None:
         over = [origin for origin, at in self._last_at.items() if is_over(at)]
         for origin in over:
             del self._last_at[origin]
             count = self._records.pop(origin)
-            self._news.append(
+            self._changes.append(
                 TakeoverChange(self._leader_id, origin, count, has_ended=True)
             )

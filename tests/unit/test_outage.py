@@ -1,4 +1,4 @@
-"""What counts as an outage of the table, and what is said of it."""
+"""What counts as an outage of the table, and what is logged of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_outbox.relay.availability import (
     LAST_BACKOFF,
     REPEAT_WINDOW,
     Availability,
-    Said,
+    OutageLog,
 )
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.outbox import InMemoryOutbox
@@ -72,9 +72,9 @@ def test_a_lock_is_logged_once_until_it_is_gone(
 
 
 def of_one_process(count: int) -> list[Availability]:
-    """Connections that share what was said."""
-    said = Said()
-    return [Availability(said=said) for _ in range(count)]
+    """Connections that share the log of their outages."""
+    outage_log = OutageLog()
+    return [Availability(outage_log=outage_log) for _ in range(count)]
 
 
 def test_connections_that_meet_the_same_outage_say_so_once(

@@ -64,7 +64,7 @@ class Process(LedgerBench):
     """A process of one cluster: of the origin, or of one that may take over."""
 
     def __init__(self, site: Site) -> None:
-        self.news: list[TakeoverChange] = []
+        self.changes: list[TakeoverChange] = []
         is_own = site.number == ORIGIN
         super().__init__(
             site,
@@ -77,12 +77,12 @@ class Process(LedgerBench):
 
     def round(self) -> float:
         rest = super().round()
-        self.news += self.engine.takeovers.news()
+        self.changes += self.engine.takeovers.changes()
         return rest
 
     @property
     def told(self) -> list[str]:
-        return ["ended" if news.has_ended else "started" for news in self.news]
+        return ["ended" if change.has_ended else "started" for change in self.changes]
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_what_is_found_is_relayed_and_purged_here(
     assert origin.seen == ["3", "6", "9"]
     assert other.left == []
     assert origin.left == [3, 6, 9]
-    assert taker.news[0]._replace(leader_id="") == TakeoverChange(
+    assert taker.changes[0]._replace(leader_id="") == TakeoverChange(
         "", ORIGIN, 3, has_ended=False
     )
 

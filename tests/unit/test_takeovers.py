@@ -22,32 +22,32 @@ def test_a_takeover_begins_with_the_first_record_of_another_cluster() -> None:
     takeovers.found("id", [record(1), foreign(2), foreign(5)], 100.0)
     takeovers.found("id", [foreign(8)], 101.0)
 
-    assert takeovers.news() == [TakeoverChange("id", 2, 2, has_ended=False)]
-    assert takeovers.news() == []
+    assert takeovers.changes() == [TakeoverChange("id", 2, 2, has_ended=False)]
+    assert takeovers.changes() == []
 
 
 def test_a_takeover_ends_when_nothing_was_found_for_a_while() -> None:
     takeovers = Takeovers(this_cluster=0, quiet=10.0)
     takeovers.found("id", [foreign(2)], 100.0)
     takeovers.found("id", [foreign(5)], 105.0)
-    takeovers.news()
+    takeovers.changes()
 
     takeovers.found("id", [], 114.9)
-    assert takeovers.news() == []
+    assert takeovers.changes() == []
     takeovers.found("id", [], 115.0)
-    assert takeovers.news() == [TakeoverChange("id", 2, 2, has_ended=True)]
+    assert takeovers.changes() == [TakeoverChange("id", 2, 2, has_ended=True)]
 
 
 def test_takeovers_end_with_the_leadership() -> None:
     takeovers = Takeovers(this_cluster=0, quiet=10.0)
     takeovers.found("id", [foreign(2), foreign(1, cluster_id=1)], 100.0)
-    takeovers.news()
+    takeovers.changes()
 
     takeovers.stop()
 
-    assert {news.origin for news in takeovers.news() if news.has_ended} == {1, 2}
+    assert {one.origin for one in takeovers.changes() if one.has_ended} == {1, 2}
     takeovers.stop()
-    assert takeovers.news() == []
+    assert takeovers.changes() == []
 
 
 def shared(*records: Record, **changes: Any) -> Waiting:
