@@ -51,8 +51,8 @@ class _Failing:
     """Occurrences in a row, by reporter: one failure may be reported twice."""
     is_logged: bool = False
     log_at: float = 0.0
-    returns: int = 0
-    """How often it has been over."""
+    recoveries: int = 0
+    """How often it has ended."""
     pause: float = FIRST_LOG_INTERVAL
 
 
@@ -73,7 +73,7 @@ class Brokers:
         self._failing: dict[tuple[str, str], _Failing] = {}
         """By broker and cause, the latest last."""
         self._over: dict[tuple[str, str], _Failing] = {}
-        """Those that were over at the last answer, and occurred shortly before."""
+        """Failures that had ended at the last answer, and occurred shortly before."""
         self.are_all_down = False
         """Whether no broker could be reached since the last success."""
         self.is_failing = False
@@ -131,8 +131,8 @@ class Brokers:
                 known.times.clear()
                 known.is_logged = False
                 known.pause = FIRST_LOG_INTERVAL
-                known.returns += 1
-                if known.returns <= MAX_LOGGED_RECOVERIES:
+                known.recoveries += 1
+                if known.recoveries <= MAX_LOGGED_RECOVERIES:
                     known.log_at = now
             self._over = {
                 key: known

@@ -45,7 +45,7 @@ INITIAL_WAIT: Final = 0.05
 """Seconds for one attempt at a producer id."""
 
 ANSWER_GRACE: Final = 0.5
-"""Seconds beyond its time-out for the driver to say that a request had no answer."""
+"""Seconds beyond its time-out for the driver to report a request without an answer."""
 
 
 def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client:

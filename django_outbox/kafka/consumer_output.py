@@ -186,7 +186,7 @@ class KafkaTransforms:
 
 
 def _broken(errors: ClientErrors, what: str, error: Exception) -> KafkaUnavailable:
-    """Say why a client cannot be used any more: the next one may do better."""
+    """Return why a client cannot be used any more; another one may work."""
     cause = driver_error(error)
     if cause is None:
         return KafkaUnavailable("The Kafka client had a fatal error.")

@@ -20,9 +20,9 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from .clients import answer_of
 
 DESCRIBE_TIMEOUT: Final = 300.0
-"""Seconds that one description of the group may take: more than anybody waits. Behind a
-shorter one an answer of the coordinator ends the process, with a failed assertion of
-librdkafka 2.16 (its issue 4605)."""
+"""Time-out in seconds of a request to describe the group; nobody waits so long. If the
+coordinator answers after the time-out, a failed assertion of librdkafka 2.16 ends the
+process (its issue 4605)."""
 
 _EMPTY: Final = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 

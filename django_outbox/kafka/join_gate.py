@@ -74,7 +74,7 @@ class JoinGate:
         self.is_waiting = False
         """Whether the process is waiting to join."""
         self._answer: Future[ConsumerGroupDescription] | None = None
-        """To the last question, until it was read."""
+        """The pending answer about who is in the group; None once it was read."""
         self._asked_at = 0.0
         self._leaves_at = 0.0
         """When a member without an answer leaves again."""

@@ -265,7 +265,7 @@ class KafkaProducer:
                 self.proven_topics.add(topic)
 
     def _count(self, topic: str) -> float:
-        """Return how many partitions a topic has; infinity: nobody has said it."""
+        """Return how many partitions a topic has; infinity if that is unknown."""
         if topic not in self._partitions:
             try:
                 found = self._clients["common"].list_topics(

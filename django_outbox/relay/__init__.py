@@ -36,8 +36,8 @@ batch.py               records that are sent together, and their faults
 page_request.py        what is asked of the table, and the answer
 work_queue.py          the queues between a dispatcher and the threads that access
                        the table
-failure_log.py         what the log has of failed deliveries
-settlement.py          what became of records, and what the table made of it
+failure_log.py         logs failed deliveries: each cause at once, then rarely
+settlement.py          the outcome of deliveries, and of settling them in the table
 gaps.py                which rows a reader without marks has not read yet
 memory_marks.py        marks in the memory of the leader, instead of the table
 takeover.py            which cluster relays whose records, and when

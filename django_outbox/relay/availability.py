@@ -1,9 +1,9 @@
 """
-How long the table has been out of reach, and when to try again.
+How long the table has been unavailable, and when to retry.
 
-Each connection to it has one; a leader resigns when one of the relay's lasts too
-long. Another session's lock is no outage: the database answers, and no other leader
-would get past that lock.
+Each connection has an `Availability` of its own; a leader resigns when an outage of one
+of the relay's connections lasts too long. A lock of another session is not an outage:
+the database answers, and no other leader would get past that lock.
 """
 
 from __future__ import annotations

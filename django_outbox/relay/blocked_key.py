@@ -18,7 +18,7 @@ RECHECK_INTERVAL: Final = 0.05
 
 @dataclass(slots=True)
 class BlockedKey:
-    """How a blocked key goes on."""
+    """When a blocked key is retried, and from which row on."""
 
     low: int
     """The lowest id of its rows that is still to be read."""

@@ -95,7 +95,7 @@ class Dispatcher:
         now, queue = self._clock(), self._queue
         self._take_settled(now)
         for page in queue.pages():
-            # What was read in a run that has ended means nothing any more.
+            # A page of a run that has ended is stale.
             if page.request.run == self.engine.run:
                 self._take_page(page, now)
         term = self._follow(self._lease.term, now)

@@ -300,9 +300,9 @@ class Engine:
 
     def settled(self, settled: Settled, *, now: float) -> Settlement | None:
         """
-        Count out what the table holds now (B4, B5).
+        Take the outcome of a settlement (B4, B5).
 
-        Returns what it has left in the table, to be submitted again.
+        Returns the rest that it left in the table, to be submitted again.
         """
         settlement = settled.settlement
         self._submitted = [s for s in self._submitted if s is not settlement]
@@ -334,7 +334,7 @@ class Engine:
             self._stuck.update([record.id for record in rest.acknowledged])
 
     def _block_behind(self, rest: Settlement) -> None:
-        """Leave in the table what has to wait for these rows; memory has a bound."""
+        """Let later records of these keys wait in the table: memory is bounded."""
         rows = [record for record, _ in rest.poisoned]
         if self._is_strict:
             rows += rest.acknowledged
@@ -344,7 +344,7 @@ class Engine:
             self._drop_blocked()
 
     def _let_follow(self, gone: Sequence[Record], now: float) -> None:
-        """Read what has waited for rows that have left the table at last."""
+        """Retry the keys that waited for these rows to leave the table."""
         for record in gone:
             blocked = self.blocked.get(record.ordering_key)
             if blocked is not None and not blocked.attempts:

@@ -1,5 +1,5 @@
 """
-What the log has of failed deliveries: each cause at once, and rarely while it lasts.
+Logs failed deliveries: each cause at once, and rarely while it lasts.
 
 A topic that accepts nothing makes a new failure with each of its keys and with each
 retry. One line for each would bury all others.

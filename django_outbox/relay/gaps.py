@@ -30,7 +30,7 @@ class Gap:
     low: int
     high: int
     open_writers: frozenset[str] | None = None
-    """None until somebody has asked who writes."""
+    """None until they were queried for this gap."""
     is_last_look: bool = False
     """All of them have ended: the next page decides."""
 
@@ -76,8 +76,8 @@ class Gaps:
         """
         Take a page's ids, in order.
 
-        Behind the last one there may be more rows: only of an empty page it is
-        certain that all was looked at.
+        There may be more rows behind the last one: only an empty page is certain to
+        have covered everything.
         """
         end = ids[-1] if ids else None
         self._gaps = [rest for gap in self._gaps for rest in self._left(gap, ids, end)]

@@ -81,7 +81,7 @@ class Lease:
     def resign_when_overdue(self, term: Term, now: float) -> None:
         """Give leadership up when the table was out of reach for too long."""
         lost = max(outage.lasts(now) for outage in self._outages)
-        # What was lost before this term, nobody has tried again since.
+        # An outage from before this term may be over: nobody has tried since.
         lost = min(lost, now - term.acquired_at)
         if lost >= self._deadline:
             reason = f"no database for {lost:.1f} s"

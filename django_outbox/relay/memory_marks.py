@@ -1,9 +1,9 @@
 """
-Marks in the memory of the leader: which rows it was shown, and which again.
+Marks in the memory of the leader: which rows it has read, and which to read again.
 
-It stands behind the same port as marks in the table (setting MARKS) and costs
-one row version fewer for each record; a million dead rows do not slow it. What
-it knows is of one leader id, and a new id begins at the head of the table.
+It implements the same port as marks in the table (setting MARKS) and costs
+one row version fewer for each record; a million dead rows do not slow it. Its
+state belongs to one leader id, and a new id begins at the head of the table.
 Rows are found by a position and the gaps behind it; a sweep finds what no reasoning
 about gaps can (ids set by hand, a sequence moved back, a row restored).
 """
@@ -25,17 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 WRITERS_INTERVAL: Final = 0.05
-"""Seconds between two questions who writes, which are asked only while there are
+"""Seconds between two queries for open writers, which are made only while there are
 gaps."""
 
 
 MOST_LOOKS: Final = 20
-"""Looks at once behind rows of other shards only: they cost a few milliseconds each."""
+"""Reads in a row that may find nothing but rows of other shards: each costs a few
+milliseconds."""
 
 
 class Cursor:
     """
-    What one leader, or one run, was shown of a table that nobody marks.
+    Read position of one leader in a table without marks.
 
     Args:
         clock: monotonic seconds.
@@ -56,7 +57,7 @@ class Cursor:
     def advance(
         self, keys_to_read: Sequence[KeyToRead] = (), *, limit: int
     ) -> list[Record]:
-        """Read the next page, and what of these keys lies up to the position."""
+        """Read the next page, and the rows of these keys up to the position."""
         records, has_passed_others = self._look(keys_to_read, limit)
         for _ in range(MOST_LOOKS):
             if records or not has_passed_others:
@@ -67,7 +68,7 @@ class Cursor:
     def _look(
         self, keys_to_read: Sequence[KeyToRead], limit: int
     ) -> tuple[list[Record], bool]:
-        """Read a page; say, too, if it passed only as many rows of others as it may."""
+        """Read a page; tell, too, if it passed the most rows of others that it may."""
         gaps = self._gaps
         is_shared = self._table.shards > 1
         others = self._table.others(gaps.position, limit=limit) if is_shared else None
@@ -106,7 +107,7 @@ class Cursor:
         return is_full
 
     def swept(self, sweep: Sweep, *, limit: int) -> list[Record]:
-        """Read what is not looked after, up to the position or in the whole table."""
+        """Read what the sweep does not pass, up to the position or in all the table."""
         position = HIGHEST_ID if sweep.is_whole else self.position
         try:
             records = self._table.sweep(position, sweep, limit=limit)
@@ -198,7 +199,7 @@ class MemoryMarks:
         return _once_each(records)
 
     def reset(self, leader_id: str, keys: Iterable[KeyToRead]) -> None:
-        """Show what lies of these keys up to the position again; see the port."""
+        """Read the rows of these keys up to the position again; see the port."""
         if self._by_scans:
             # The next scan that does not pass them shows it.
             return

@@ -41,8 +41,8 @@ a moment later, and what broke it may break the next one, too."""
 
 
 APART_PAUSE: Final = 10.0
-"""Seconds until a client for records that go apart is asked for again. The driver may
-take as long to say that there is none."""
+"""Seconds before another attempt to create the client for records that go apart. The
+driver may take as long to report that one failed."""
 
 
 class Pipeline:
@@ -262,7 +262,7 @@ class Pipeline:
                     refused.append(Fault(record, error))
                 else:
                     recalled.append(record)
-        # All others need not wait for what follows to such a topic.
+        # Later records of such a topic go apart: no other one has to wait for them.
         late_topics = {r.topic for r, error in refused if error.code == TIMED_OUT}
         engine.waiting.refused_topics |= late_topics - delivered_topics
         engine.refused(refused)

@@ -63,7 +63,7 @@ class PollSchedule:
         next_at = self._requested_at + self._interval
         self.read_at = 0.0 if self.is_behind else next_at
         if self._is_more_left and rows < limit:
-            # What was left behind comes after all that is next, and at once.
+            # The last sweep found rows: at the end of the table, sweep again at once.
             self.read_at = self.sweep_at = 0.0
 
     def swept(self, rows: int, *, now: float, has_more: bool = False) -> None:

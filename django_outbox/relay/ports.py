@@ -86,8 +86,8 @@ class ReadTable(Protocol):
         """
         Let all rows of these keys that `leader_id` has marked be marked again.
 
-        And the rows that they are held from, even if their topic or key was
-        corrected.
+        This includes the row from which a key is held, even if its topic or key
+        was corrected.
         """
 
     def pauses(self) -> Pauses:
@@ -147,7 +147,7 @@ class UnmarkedTable(Protocol):
         Read, in one snapshot, the first `limit` rows that are to be shown.
 
         Those are the rows of the gaps (first and last id) and all after the
-        position, none of which was ever shown; and of the held keys what lies
+        position, none of which was ever shown; and the rows of the held keys
         up to the position, from the lowest id that is asked for, whatever the
         key. In id order; a row of a held key in a gap comes twice. Nothing after
         `end`, where one is given.
@@ -155,9 +155,9 @@ class UnmarkedTable(Protocol):
 
     def others(self, position: int, *, limit: int) -> Others:
         """
-        Look which of the rows after the position are other shards'.
+        Find which rows after the position belong to other shards.
 
-        It looks at as many rows as should have `limit` of this shard.
+        It examines as many rows as should contain `limit` of this shard.
         """
 
     def writers(self) -> tuple[frozenset[str], bool]:
@@ -169,7 +169,7 @@ class UnmarkedTable(Protocol):
         """
 
     def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
-        """Read rows up to the position, from the head, but for what is known."""
+        """Read rows from the head up to the position, except those that are known."""
 
 
 class Gauge(Protocol):

@@ -1,5 +1,5 @@
 """
-What became of records: for the table to hold, and what the table made of it.
+The outcome of deliveries, and what the table has done about it.
 
 The engine makes a settlement, the settler carries it out with as many statements as
 that takes, and its outcome comes back.

@@ -60,7 +60,7 @@ Write: TypeAlias = Callable[[Any, Sequence[Any]], int]
 
 
 class Attempt:
-    """How far one settlement was carried out; the settler's own until it is done."""
+    """The progress of one settlement; owned by the settler until it is done."""
 
     def __init__(self, settlement: Settlement) -> None:
         self.settlement = settlement
@@ -270,7 +270,7 @@ class Settler:
     def _write_parts(
         self, write: Write, leader_id: str | None, rows: list[Any], stuck: list[Any]
     ) -> int:
-        """Find the rows that the table refuses by halves, and write all others."""
+        """Find the rows that the table refuses by bisection, and write all others."""
         count, written = 0, list[Any]()
         refused, parts = list[Any](), [[*rows]]
         for _ in range(MAX_PARTS):
@@ -311,7 +311,7 @@ def _others(rows: Sequence[Any], stuck: Sequence[Any]) -> list[Any]:
 
 
 def _warn(rows: Sequence[Row], what: str, cause: str) -> None:
-    """Name rows that the table does not release."""
+    """Log rows that the table does not release."""
     if not rows:
         return
     ids = ", ".join(str(_record_of(row).id) for row in rows[:MAX_LOGGED_IDS])

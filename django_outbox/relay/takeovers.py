@@ -1,5 +1,5 @@
 """
-Which clusters' records this one relays at present, for those who watch.
+Tracks which other clusters' records this one relays at present, for monitoring.
 
 A takeover lasts until none of its origin's records has been found for as long as one
 rank waits: a cluster whose application is still alive writes more.

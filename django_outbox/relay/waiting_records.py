@@ -87,7 +87,7 @@ class Waiting:
 
     @property
     def next_topic(self) -> str:
-        """The topic of the next record, of which there is one."""
+        """The topic of the next record; the queue must not be empty."""
         return (self._own or self._others)[0].topic
 
     @property
@@ -330,7 +330,7 @@ class Waiting:
         return self._needs_proof and not is_proven
 
     def _fitting(self, most: int, page_bytes: int) -> int:
-        """Return how many of the next records have so many bytes, at least one."""
+        """Return how many of the next records fit in this many bytes, at least one."""
         queue, room = self._own or self._others, page_bytes
         for count, record in enumerate(queue):
             if count == most:

@@ -47,7 +47,7 @@ class IdRange(NamedTuple):
 
     @property
     def series(self) -> tuple[int, int]:
-        """What ranges have in common that may become one: step and remainder."""
+        """Step and remainder, which ranges must share to be merged."""
         return self.step, self.low % self.step
 
 
@@ -91,7 +91,7 @@ def _runs(records: Sequence[Record], step: int) -> list[IdRange]:
 
 
 def fault_of(ranges: Sequence[IdRange]) -> str:
-    """Say what no ranges of `extended()` have; empty when these may be some."""
+    """Return why `extended()` cannot have made these ranges; empty if it can."""
     highest: dict[tuple[int, int], int] = {}
     for before, one in pairwise((None, *ranges)):
         assert one is not None, "only the first has none before it"

@@ -276,7 +276,7 @@ class LedgerSender:
             engine.refused(certain)
             engine.recall(survivors)
         elif faults:
-            # Some neighbour's fault: half of the batch tells more.
+            # One record of the batch is at fault: a smaller batch narrows it down.
             self._halve(batch)
         else:
             engine.cut(batch, Accepted(0))
