@@ -39,6 +39,11 @@ def enter_block(
     opened.append(block)
 
 
+def is_innermost(connection: BaseDatabaseWrapper, block: object) -> bool:
+    """Whether no block is open within this one, of a task that was not awaited."""
+    return _open_blocks[connection][-1] == block
+
+
 def leave_block(connection: BaseDatabaseWrapper, block: object) -> None:
     """Note that the block has ended."""
     _open_blocks[connection].remove(block)

@@ -175,8 +175,13 @@ class Application:
         try:
             return self._begin()
         except BaseException:
-            _open_rows.reset(self._token)
+            self._recall()
             raise
+
+    def _recall(self) -> None:
+        # It may end in another context than it began: each call of sync_to_async()
+        # has a copy.
+        _open_rows.set(_open_rows.get() - {self._row})
 
     def _announce(self) -> None:
         """Refuse a change within another one: each saves the row as it has read it."""
@@ -187,7 +192,8 @@ class Application:
                 f"A change of this {self._entity._meta.verbose_name} is already open "
                 "here: make one change of both, or end the first one before."
             )
-        self._token = _open_rows.set(rows | {row})
+        self._row = row
+        _open_rows.set(rows | {row})
 
     def _begin(self) -> Run:
         self._atomic = transaction.atomic(using=self._alias)
@@ -213,7 +219,7 @@ class Application:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _open_rows.reset(self._token)
+        self._recall()
         try:
             if exc is None:
                 self._run.require_asked("apply_once()")

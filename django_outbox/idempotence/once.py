@@ -19,6 +19,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.db import connections, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import settings
 from ..exceptions import AlreadyOpen, ConsumingError, InvalidKey
@@ -26,7 +27,7 @@ from ..message.incoming import ConsumedMessage
 from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
-from .async_thread import OwnThread, enter_block, leave_block
+from .async_thread import OwnThread, enter_block, is_innermost, leave_block
 from .claims import (
     Keyed,
     OpeningClaim,
@@ -89,7 +90,8 @@ class Once:
         self._opening_claim = opening_claim
         self._token: Token[frozenset[_Claim]] | None = None
         self._atomic: transaction.Atomic | None = None
-        self._leave_block: Callable[[], None] = lambda: None
+        self._block: tuple[BaseDatabaseWrapper, _Claim] | None = None
+        """Of an async block, as it is known to others on its connection."""
 
     def __enter__(self) -> Run:
         alias = alias_for(self._using)
@@ -156,7 +158,7 @@ class Once:
         self._unopened = set(connections) - initialized
         connection, block = connections[alias], (alias, self._consumer, self._key)
         enter_block(connection, block, enclosing=_open_claims.get() - {block})
-        self._leave_block = functools.partial(leave_block, connection, block)
+        self._block = connection, block
         return self._begin(alias)
 
     def _begin(self, alias: str) -> Run:
@@ -202,6 +204,12 @@ class Once:
     def _end(self, exc: BaseException | None) -> None:
         try:
             if exc is None:
+                if self._is_crossed:
+                    raise AlreadyOpen(
+                        "A task that was started in this once() has another one open "
+                        "still: await it before the end of the block. Both are rolled "
+                        "back."
+                    )
                 self._run.require_asked("once()")
                 require_committable(self._connection)
         except ConsumingError as error:
@@ -212,9 +220,19 @@ class Once:
     def _leave(self, error: BaseException | None) -> None:
         """End the transaction, if one is open: commit without an error."""
         atomic, self._atomic = self._atomic, None
-        if atomic is not None:
-            # Django only checks whether there is an error.
-            atomic.__exit__(type(error) if error else None, error, None)
+        if atomic is None:
+            return
+        is_crossed = self._is_crossed
+        # Django only checks whether there is an error.
+        atomic.__exit__(type(error) if error else None, error, None)
+        if is_crossed:
+            # That was the end of the block within, for Django.
+            self._connection.set_rollback(True)
+
+    @property
+    def _is_crossed(self) -> bool:
+        """Whether a block is open within this one that ends."""
+        return self._block is not None and not is_innermost(*self._block)
 
     def _end_span(self, error: BaseException | None) -> None:
         """End the span, if it has not ended yet."""
@@ -237,12 +255,16 @@ class Once:
             self._token = None
 
     async def _leave_thread(self) -> None:
-        await sync_to_async(self._end_apart)()
-        self._thread.leave()
+        try:
+            await sync_to_async(self._close_new_connections)()
+        finally:
+            # Also when the task is cancelled meanwhile.
+            if self._block is not None:
+                leave_block(*self._block)
+            self._thread.leave()
 
-    def _end_apart(self) -> None:
+    def _close_new_connections(self) -> None:
         """Close connections that the block opened on the ending thread."""
-        self._leave_block()
         for connection in connections.all(initialized_only=True):
             if connection.alias in self._unopened and not connection.in_atomic_block:
                 connection.close()

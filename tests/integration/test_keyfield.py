@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Barrier
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, connections
 from pytest_django import Settings
@@ -60,6 +61,23 @@ def test_a_change_within_a_change_of_the_same_row_is_refused() -> None:
     assert [a.balance for a in Account.objects.order_by("pk")] == [100, 10]
     account.apply_once("inner", deposit)
     assert account.balance == 110
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_may_end_in_another_context() -> None:
+    account = Account.objects.create()
+
+    async def change() -> None:
+        one = account.apply_once("k")
+        run = await sync_to_async(one.__enter__)()
+        assert run.is_first
+        account.balance = 5
+        await sync_to_async(one.__exit__)(None, None, None)
+
+    async_to_sync(change)()
+    assert not connection.in_atomic_block
+    assert Account.objects.get().balance == 5
+    account.apply_once("l", deposit)
 
 
 @pytest.mark.django_db

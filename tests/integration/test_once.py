@@ -39,6 +39,7 @@ from django_outbox.exceptions import (
     ErrorSwallowed,
     RepeatUnnoticed,
 )
+from django_outbox.idempotence.once import Once
 from django_outbox.models import ProcessedMessage
 from django_outbox.operations import pruning
 from tests.testapp.models import Effect
@@ -341,6 +342,74 @@ def test_tasks_that_share_a_connection_come_one_after_the_other() -> None:
     assert answers == ["A", "B", "A"]
     assert isinstance(error, LookupError)
     assert sorted(effect.text for effect in Effect.objects.all()) == ["a", "b"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("error", [None, LookupError()])
+def test_a_block_that_ends_before_one_within_it_is_rolled_back(
+    error: Exception | None,
+) -> None:
+    async def both() -> None:
+        is_open, may_end = asyncio.Event(), asyncio.Event()
+
+        async def inner() -> None:
+            async with once("b", consumer="billing") as run:
+                assert run.is_first
+                is_open.set()
+                await may_end.wait()
+
+        with pytest.raises(type(error) if error else AlreadyOpen):
+            async with once("a", consumer="billing") as run:
+                assert run.is_first
+                await Effect.objects.acreate(text="a")
+                task = asyncio.create_task(inner())
+                await is_open.wait()
+                if error is not None:
+                    raise error
+        may_end.set()
+        with pytest.raises(ErrorSwallowed):
+            await task
+
+    async_to_sync(both)()
+    assert not connection.in_atomic_block
+    assert not Effect.objects.exists()
+    assert not ProcessedMessage.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_block_whose_task_is_cancelled_at_its_end_is_over() -> None:
+    """Its last call waits for the shared thread, behind that of another task."""
+
+    async def cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+        has_ended, may_end = asyncio.Event(), Event()
+        loop = asyncio.get_running_loop()
+
+        def end(self: Once, error: BaseException | None) -> None:
+            _end(self, error)
+            loop.call_soon_threadsafe(has_ended.set)
+            assert may_end.wait(60)
+
+        _end = Once._end
+        monkeypatch.setattr(Once, "_end", end)
+
+        async def block() -> None:
+            async with once("a", consumer="billing") as run:
+                assert run.is_first
+
+        task = asyncio.create_task(block())
+        await has_ended.wait()
+        task.cancel()
+        may_end.set()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    async def later() -> bool:
+        async with once("b", consumer="billing") as run:
+            return run.is_first
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        async_to_sync(cancelled)(monkeypatch)
+    assert async_to_sync(later)()
 
 
 @pytest.mark.django_db(transaction=True)
