@@ -12,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
+from ..conf import settings
 from ..exceptions import ConfigurationError, ConsumingError
 from ..message.incoming import ConsumedMessage
 from ..message.limits import check_key
-from ..message.middleware import Handle, Middleware
+from ..message.middleware import Handle, Middleware, load
 from ..message.outgoing import Message
 from ..pipeline.payloads.wrapping import (
     CLAIM_CHECK,
@@ -71,8 +72,7 @@ class Encrypted(Middleware, ABC):
         """
         Return whether values of this topic are encrypted; by default all are.
 
-        For as long as a topic has encrypted messages. Of another topic, only messages
-        whose key is known here are decrypted: it may be that of another class.
+        Of several classes in MIDDLEWARE, the one that covers a topic reads its values.
         """
         return True
 
@@ -118,11 +118,18 @@ class Encrypted(Middleware, ABC):
             )
         return key
 
-    def _knows(self, key_id: str) -> bool:
-        try:
-            return self.reading_key(key_id) is not None
-        except ConsumingError:
+    def _covers(self, message: ConsumedMessage) -> bool:
+        return any(map(self.covers, self.origins(message.topic)))
+
+    def _leaves_to_another(self, message: ConsumedMessage) -> bool:
+        """Whether another class covers the topic, and this one does not."""
+        if self._covers(message):
             return False
+        return any(
+            one._covers(message)  # noqa: SLF001  # its own kind
+            for one in load(settings.MIDDLEWARE)
+            if isinstance(one, Encrypted)
+        )
 
     def stash(self, message: Message) -> Message:
         """
@@ -160,15 +167,14 @@ class Encrypted(Middleware, ABC):
 
     def _opened(self, message: ConsumedMessage) -> ConsumedMessage:
         key_id = message.header(self.key_header)
-        is_covered = any(map(self.covers, self.origins(message.topic)))
         if key_id is None:
-            if self.required and is_covered:
+            if self.required and self._covers(message):
                 raise ConsumingError(
                     f"{type(self).__name__}: the value is not encrypted, and "
                     "`required` is on. Who has sent it?"
                 )
             return message
-        if not (is_covered or self._knows(key_id)):
+        if self._leaves_to_another(message):
             return message
         check_scheme(message.header(ENCRYPTION))
         key = self.reading_key(key_id)

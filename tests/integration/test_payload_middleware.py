@@ -175,8 +175,13 @@ class OthersErasable(Shredded):
         return None  # as for a key that is in the table of another class
 
 
+class SameName(OthersSecret):
+    def keys(self) -> Mapping[str, bytes]:
+        return {"m1": b"2" * 32}
+
+
 @pytest.mark.django_db
-@pytest.mark.parametrize("other", [OthersSecret, OthersErasable])
+@pytest.mark.parametrize("other", [OthersSecret, OthersErasable, SameName])
 @pytest.mark.parametrize("encrypted", [CustomersSecret, ERASABLE])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_value_is_read_by_the_class_that_covers_its_topic(
@@ -191,7 +196,8 @@ def test_a_value_is_read_by_the_class_that_covers_its_topic(
     assert handle(message).value == b"text"
 
 
-def test_a_topic_that_is_not_covered_any_more_is_still_read(
+@pytest.mark.django_db
+def test_a_topic_that_no_class_covers_any_more_is_still_read(
     use: Any, outbox: OutboxFixture, handle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(_name(CustomersSecret))
@@ -199,6 +205,9 @@ def test_a_topic_that_is_not_covered_any_more_is_still_read(
     monkeypatch.setattr(CustomersSecret, "covers", lambda *_: False)
     (message,) = outbox.drain()
     assert handle(message).value == b"text"
+    monkeypatch.setattr(CustomersSecret, "keys", lambda _: {"m2": b"1" * 32})
+    with pytest.raises(ConsumingError, match="has no key 'm1'"):
+        handle(message)
 
 
 def _name(one: type[object]) -> str:
