@@ -16,8 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import libversion
 
-from ..message.limits import largest_message
-from ..settings.kafka_rules import QUEUE_LIMITS
+from ..settings.kafka_rules import producer_limits
 from ..settings.options import OutboxSettings
 
 KafkaConfig: TypeAlias = dict[str, Any]
@@ -95,9 +94,7 @@ def producer_config(
         ),
         # Batches form while earlier requests are in flight.
         "linger.ms": 0,
-        "message.max.bytes": max(
-            QUEUE_LIMITS["message.max.bytes"], largest_message(options)
-        ),
+        **producer_limits(options),
         **(own or {}),
         **options.KAFKA,
         **options.PRODUCER_KAFKA,

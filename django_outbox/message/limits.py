@@ -13,20 +13,15 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from ..exceptions import InvalidMessage
+from ..settings.message_sizes import MAX_HEADERS, MAX_HEADERS_BYTES, MAX_KEY_LENGTH
 from ..settings.options import LEDGER_SUFFIX, SHARED_NAME, OutboxSettings
-from ..settings.rules import MAX_HEADERS, MAX_HEADERS_BYTES, TOPIC_NAME
+from ..settings.rules import TOPIC_NAME
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """Kafka headers, in order; pairs may repeat a name."""
 
-MAX_KEY_LENGTH: Final = 255
-"""Characters of a key: the width of its column."""
 RESERVED_PREFIX: Final = "outbox-"
 """Prefix of the outbox's headers; a forged one could make consumers drop messages."""
-_HEADERS_OF_OURS: Final = 4_096
-"""Bytes of the outbox's own headers, and of Kafka's framing of a batch."""
-_UTF8: Final = 4
-"""Most bytes of a character."""
 MAX_PARTITION: Final = 2**31 - 1
 """The highest partition number that Kafka and the column can hold."""
 
@@ -51,9 +46,7 @@ class Topics:
 
     def check(self, topic: str) -> None:
         """Raise `InvalidMessage` if messages may not have this topic."""
-        if not isinstance(topic, str):
-            raise InvalidMessage(f"topic: must be str, not {_kind(topic)}.")
-        if topic in self.known:
+        if isinstance(topic, str) and topic in self.known:
             return
         check_topic_name(topic)
         if topic in self._reserved or _RESERVED.match(topic):
@@ -71,14 +64,10 @@ class Topics:
             self.known.add(topic)
 
 
-def largest_message(settings: OutboxSettings) -> int:
-    """Return the bytes of the largest message that `stash()` accepts, rounded up."""
-    key = _UTF8 * MAX_KEY_LENGTH
-    return settings.MAX_VALUE_BYTES + key + MAX_HEADERS_BYTES + _HEADERS_OF_OURS
-
-
 def check_topic_name(topic: str) -> None:
     """Raise `InvalidMessage` if no topic can have this name."""
+    if not isinstance(topic, str):
+        raise InvalidMessage(f"topic: must be str, not {_kind(topic)}.")
     if not TOPIC_NAME.match(topic):
         raise InvalidMessage(
             f"topic: {shown(topic)} is not a valid topic name; use 1 to 249 "

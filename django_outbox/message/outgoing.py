@@ -79,7 +79,7 @@ class Rows:
         self._trace_headers = trace_headers
         self._serialize = serialize
         self._context = _context_of(serialize)
-        self.topics = Topics(settings)
+        self._topics = Topics(settings)
 
     def make(self, message: Message) -> Row:
         """
@@ -99,7 +99,7 @@ class Rows:
         if self._transform is not None:
             message = self._transform(self._serialized(message))
         topic, key = message.topic, message.key
-        self.topics.check(topic)
+        self._topics.check(topic)
         check_key(key)
         check_partition(message.partition)
         names, header_values = split(message.headers)

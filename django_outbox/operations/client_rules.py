@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..election.ports import Heartbeat
-from ..message.limits import largest_message
 from ..message.record import Identity
 from ..settings.kafka_rules import risks
+from ..settings.message_sizes import largest_message
 from ..settings.options import OutboxSettings
 from ..settings.problem import Rule
 from ..wording import duration

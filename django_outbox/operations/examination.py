@@ -14,11 +14,11 @@ from typing import Final, Protocol
 from ..election.ports import Heartbeat
 from ..exceptions import DatabaseError, KafkaError
 from ..kafka.topic_facts import ClusterFacts, TopicFacts
-from ..message.limits import largest_message
 from ..message.record import Identity
 from ..postgres.database_facts import DatabaseFacts, Privilege, WaitingTopic
 from ..postgres.outbox_identity import named_by
 from ..settings.kafka_rules import servers_of
+from ..settings.message_sizes import largest_message
 from ..settings.options import OutboxSettings
 from ..settings.rules import TOPIC_NAME
 from . import finding_kinds as kinds

@@ -11,19 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from .message_sizes import largest_message
 from .options import OutboxSettings
 from .problem import Problem, Rule
 from .reserved_properties import FREE_FOR_CONSUMERS, RESERVED_PROPERTIES
 
 ADDRESSES: Final = ("bootstrap.servers", "metadata.broker.list")
 """librdkafka has two names for this property."""
-
-QUEUE_LIMITS: Final = {
-    "queue.buffering.max.messages": 100_000,
-    "queue.buffering.max.kbytes": 1_048_576,
-    "message.max.bytes": 1_000_000,
-}
-"""librdkafka's limits of a producer's queue and of a message, with their defaults."""
 
 KAFKA_SETTINGS: Final = ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA")
 """The settings with librdkafka's properties, those of all clients first."""
@@ -68,14 +62,25 @@ def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
                 )
 
 
+def producer_limits(options: OutboxSettings) -> dict[str, int]:
+    """Return limits of a producer's queue and of a message, where nobody sets them."""
+    return {
+        # librdkafka's own.
+        "queue.buffering.max.messages": 100_000,
+        "queue.buffering.max.kbytes": 1_048_576,
+        # Its own default, or what `stash()` accepts.
+        "message.max.bytes": max(1_000_000, largest_message(options)),
+    }
+
+
 def check_queues(options: OutboxSettings) -> Iterator[Problem]:
     """Yield queues of producers that are too small for what they have to hold."""
-    setting = "KAFKA"
-    if {*QUEUE_LIMITS} & {*options.PRODUCER_KAFKA}:
+    setting, defaults = "KAFKA", producer_limits(options)
+    if {*defaults} & {*options.PRODUCER_KAFKA}:
         setting = "PRODUCER_KAFKA"
-    limits = {**QUEUE_LIMITS, **options.KAFKA, **options.PRODUCER_KAFKA}
+    limits = {**defaults, **options.KAFKA, **options.PRODUCER_KAFKA}
     try:
-        messages, kbytes, largest = (int(limits[name]) for name in QUEUE_LIMITS)
+        messages, kbytes, largest = (int(limits[name]) for name in defaults)
     except (TypeError, ValueError):
         # librdkafka says what is wrong with a value that is not a number.
         return

@@ -29,11 +29,6 @@ LARGEST_HEADERS: Final = 64 * 1024
 """Largest headers of one message in bytes, as PostgreSQL stores them: with up to 7 more
 for each name and each value, which also limits the number of headers."""
 
-MAX_HEADERS: Final = 100
-"""Largest number of headers of one message."""
-MAX_HEADERS_BYTES: Final = 32_768
-"""Largest size of all header names and values of one message, in bytes of UTF-8."""
-
 MOST_CLUSTERS: Final = 32
 """Each cluster has a copy of all records, and a replication slot for each other."""
 

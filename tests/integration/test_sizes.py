@@ -11,11 +11,10 @@ from django_outbox.message.record import KeyToRead, Sweep, size_of
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from django_outbox.settings.message_sizes import MAX_HEADERS, MAX_HEADERS_BYTES
 from django_outbox.settings.rules import (
     LARGEST_HEADERS,
     LARGEST_VALUE,
-    MAX_HEADERS,
-    MAX_HEADERS_BYTES,
 )
 
 from .test_postgres_outbox import GOHARVEST

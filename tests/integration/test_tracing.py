@@ -28,8 +28,8 @@ from django_outbox.consuming.handlers import Subscription
 from django_outbox.consuming.output import Output
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord, StagedRecord
+from django_outbox.settings.message_sizes import MAX_HEADERS
 from django_outbox.settings.options import OutboxSettings
-from django_outbox.settings.rules import MAX_HEADERS
 from django_outbox.stashing.writing import MIN_COPY_ROWS
 from tests.testapp.models import Effect
 

@@ -7,8 +7,7 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from django_outbox.message import limits
-from django_outbox.settings import rules
+from django_outbox.settings import message_sizes
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
 
@@ -42,6 +41,6 @@ def test_every_owned_kafka_property_is_there() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     page = (DOCS / "concepts/writing.md").read_text("utf-8")
-    assert f"text, {limits.MAX_KEY_LENGTH} characters" in page
-    headers = f"| {rules.MAX_HEADERS}; {rules.MAX_HEADERS_BYTES // 1024} KiB in all"
-    assert headers in page
+    assert f"text, {message_sizes.MAX_KEY_LENGTH} characters" in page
+    kibibytes = message_sizes.MAX_HEADERS_BYTES // 1024
+    assert f"| {message_sizes.MAX_HEADERS}; {kibibytes} KiB in all" in page

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from django_outbox.settings.kafka_rules import check_queues
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.problem import Problem, Rule
 from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
@@ -225,6 +226,13 @@ def test_the_interval_of_heartbeats_is_a_fifth_of_their_time_out() -> None:
 
 
 EXACTLY_ONCE = {"DELIVERY": "exactly-once", "TRANSACTION_BATCH": 500}
+
+
+def test_a_producers_queue_holds_what_stash_takes() -> None:
+    small = {"queue.buffering.max.kbytes": 2_000}
+    options = OutboxSettings(MAX_VALUE_BYTES=5_000_000, PRODUCER_KAFKA=small)
+    (problem,) = check_queues(options)
+    assert "must hold a message" in problem.message
 
 
 @pytest.mark.parametrize(

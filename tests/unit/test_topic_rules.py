@@ -11,7 +11,6 @@ import pytest
 from django_outbox.election.ports import Heartbeat
 from django_outbox.kafka.config import producer_config
 from django_outbox.kafka.topic_facts import ClusterFacts, PartitionFacts, TopicFacts
-from django_outbox.message.limits import largest_message
 from django_outbox.message.record import Identity
 from django_outbox.operations.client_rules import (
     acks_findings,
@@ -27,6 +26,7 @@ from django_outbox.operations.topic_rules import (
     record_topic_findings,
 )
 from django_outbox.postgres.database_facts import WaitingTopic
+from django_outbox.settings.message_sizes import largest_message
 from django_outbox.settings.options import OutboxSettings
 
 DAY = 86_400.0
