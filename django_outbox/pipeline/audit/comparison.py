@@ -10,7 +10,7 @@ reads in an order that makes a running system comparable:
 3. the topics again, but only if messages of 2 are not in 1: they may have
    arrived since. Messages in neither 1 nor 2 are too new and are ignored;
 4. the lake, up to the offset that refine has reached in each partition;
-5. `latest`, which has all of 4 unless a batch of refine is under way.
+5. `latest`, which has all of 4 unless a batch or a rebuild is under way.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def audit(
             kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings, since))
     lake = _read_lake(spark, settings, since).persist()
     lake.count()
-    is_merged = not reader.is_in_batch(spark, settings)
+    is_merged = not reader.is_changing(spark, settings)
     reached = _reached(kafka, lake.where(~F.col("is_late")))
     due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
         "is_due",

@@ -29,7 +29,7 @@ def latest_problems(
         latest: Rows of `latest`: source, topic, key_digest, id, rank, partition,
             offset, delivered_at.
         lake: The messages of silver and late, with the same columns.
-        is_merged: Whether every batch that has a message in the lake has ended.
+        is_merged: Whether no batch, and no rebuild, is under way.
 
     Returns:
         source, topic, id, and two counts, 0 or 1: latest_copies (the key has more

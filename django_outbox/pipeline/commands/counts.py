@@ -64,7 +64,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         raise ConfigurationError(NO_TOPICS)
     if min(chosen.bucket, chosen.since) < 1:
         raise ConfigurationError("--bucket and --since must be at least 1s.")
-    found, is_available = Counter[str](), True
+    found, is_available, has_compared = Counter[str](), True, False
     with StopSignals() as signals, session(settings) as spark:
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
@@ -77,7 +77,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 rows = count(spark, settings, _span(chosen))
                 _print(rows)
                 found.update(row["state"] for row in rows)
-                is_available = True
+                is_available = has_compared = True
             except DatabaseUnavailable as error:
                 if chosen.every is None:
                     raise
@@ -85,6 +85,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                     say(f"{error} Trying again every {chosen.every:g} s.")
                 is_available = False
             if chosen.every is None or signals.stop.wait(chosen.every):
+                if has_compared and not found:
+                    say(_NOTHING)
                 return _exit_code(found)
 
 
@@ -93,7 +95,6 @@ def _exit_code(found: Mapping[str, int]) -> int:
     from ..audit.verdict import EXIT_BROKEN, EXIT_NOT_JUDGED
 
     if not found:
-        say(_NOTHING)
         return EXIT_NOT_JUDGED
     return EXIT_BROKEN if DIFFERENT in found else 0
 

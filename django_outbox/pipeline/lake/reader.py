@@ -126,16 +126,21 @@ def last_batch(
     return None if last is None else int(last)
 
 
-def is_in_batch(spark: SparkSession, settings: PipelineSettings) -> bool:
-    """Return whether refine has begun a batch that it has not ended."""
+def is_changing(spark: SparkSession, settings: PipelineSettings) -> bool:
+    """Return whether a batch or a rebuild has written to some tables, not to all."""
     ended = last_batch(spark, settings)
-    return last_batch(spark, settings, log="offsets") != ended
+    is_in_batch = last_batch(spark, settings, log="offsets") != ended
+    return is_in_batch or _is_rebuilding(spark, settings)
+
+
+def _is_rebuilding(spark: SparkSession, settings: PipelineSettings) -> bool:
+    properties = tables.detail(spark, settings, "silver")["properties"]
+    return bool(properties.get(tables.REBUILDING) == "yes")
 
 
 def reason_to_rebuild(spark: SparkSession, settings: PipelineSettings) -> str:
     """Return why refine needs the tables made again from bronze; empty: it does not."""
-    properties = tables.detail(spark, settings, "silver")["properties"]
-    if properties.get(tables.REBUILDING) == "yes":
+    if _is_rebuilding(spark, settings):
         # It would append what new tables have and old ones do not know.
         return "A rebuild died while it replaced the tables, so it begins again."
     if (
