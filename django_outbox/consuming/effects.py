@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Collection,
+    Generator,
     Iterator,
     Mapping,
     Sequence,
@@ -321,7 +322,7 @@ def _waiting() -> Iterator[None]:
 def _require_done(subscription: Subscription, returned: object) -> None:
     """Raise if the handler returned something that would have to run, or to be sent."""
     name, kind = subscription.name, type(returned).__name__
-    if isinstance(returned, Awaitable | Iterator | AsyncIterator):
+    if isinstance(returned, Awaitable | Generator | AsyncGenerator | map | filter):
         raise ConsumingError(
             f"{name} returned a {kind} that nothing runs. Only handlers with "
             "transforms=True may yield messages; a decorator of an async handler must "

@@ -101,10 +101,10 @@ def _field_check(text: str, *, topic: str) -> Callable[[Any], None]:
     other languages refuse; and its errors show the value.
     """
     schema = parse_schema(json.loads(text))
-    takes_naive = "local-timestamp-" in text
+    has_moments = '"timestamp-' in text and '"local-timestamp-' not in text
 
     def check(plain: Any) -> None:
-        if not takes_naive and any(map(_is_naive, scalars(plain))):
+        if has_moments and any(map(_is_naive, scalars(plain))):
             raise InvalidMessage(
                 f"value: not of {topic}: a datetime has no time zone, so that its "
                 "moment would depend on the zone of this machine."

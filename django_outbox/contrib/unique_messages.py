@@ -12,6 +12,7 @@ from typing import Final
 
 from ..exceptions import InvalidMessage
 from ..idempotence.once import Once
+from ..message.limits import check_topic_name
 from ..message.outgoing import Message
 from ..stashing.transaction import awaited, current_writer
 from ..stashing.writing import stash_message
@@ -47,13 +48,12 @@ def stash_unique(
         InvalidMessage: The message breaks a limit.
         TableMissing: `manage.py migrate` has not run there.
     """
-    writer = current_writer()
-    alias = writer.connection(using, caller="stash_unique").alias
+    alias = current_writer().connection(using, caller="stash_unique").alias
     if not isinstance(message, Message):
         raise InvalidMessage(
             f"message: must be a Message, not {type(message).__name__}."
         )
-    writer.rows.topics.check(message.topic)
+    check_topic_name(message.topic)
     with Once(unique_key, consumer=CONSUMER + message.topic, using=alias) as run:
         if run.is_first:
             run.respond(str(stash_message(message, using=alias)))

@@ -30,13 +30,8 @@ SECRETS: Final = (Secret, SecretBytes, SecretStr)
 """Types that pydantic writes as asterisks."""
 _MASK: Final = b"*****"
 """What pydantic writes for a secret."""
-_UNEXPECTED: Final = re.compile(
-    r"^ +PydanticSerializationUnexpectedValue\(Expected `(\w+)` - .*?"
-    r"\[field_name='(\w+)', ",
-    re.MULTILINE,
-)
-"""In pydantic's error: the type that a field should have, and the field. No value is
-before them in the line, and values have no line breaks there."""
+_MISFIT: Final = re.compile(r"\[field_name='(\w+)', ")
+"""In pydantic's error: a field whose value is of another type."""
 
 
 class Codec(Protocol):
@@ -165,15 +160,12 @@ class TypedValues:
         return plain
 
     def _misfit(self, error: PydanticSerializationError, value: Any) -> str:
-        """Say what is wrong by the names of fields and types, which are no payload."""
-        names = set(_fields(self._adapter.json_schema()))
-        found = [
-            f"{field} must be {kind}"
-            for kind, field in _UNEXPECTED.findall(str(error))
-            if field in names
-        ]
+        """Say what is wrong without a part of the payload: by the names of fields."""
+        fields = _names(self._adapter).intersection(_MISFIT.findall(str(error)))
         reason = f"a {type(value).__name__} is not of {self._topic}"
-        return ": ".join(filter(None, [reason, "; ".join(dict.fromkeys(found))]))
+        if not fields:
+            return reason
+        return f"{reason}: of another type: {', '.join(sorted(fields))}"
 
     @contextmanager
     def _refusing(self, value: Any) -> Iterator[None]:
@@ -237,16 +229,22 @@ def make_adapter(topic: str, what: str, kind: type[Any]) -> TypeAdapter[Any]:
 def why(error: ValidationError, adapter: TypeAdapter[Any]) -> str:
     """Say what is wrong without a part of the payload, such as a key of a dict."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    names: set[str] = set()
-    with suppress(PydanticUserError):
-        names.update(_fields(adapter.json_schema()))
-    reasons = []
+    names, reasons = _names(adapter), []
     for one in found[:5]:
         place = [str(part) if part in names else "…" for part in one["loc"]]
         has_tag = one["type"] == "union_tag_invalid"
         text = "No type of the union has this tag" if has_tag else one["msg"]
         reasons.append(f"{'.'.join(place) or 'it'}: {text}")
     return "; ".join(reasons)
+
+
+def _names(adapter: TypeAdapter[Any]) -> set[str]:
+    """Return the names of all fields, as far as pydantic can tell."""
+    names: set[str] = set()
+    for by_alias in (True, False):
+        with suppress(PydanticUserError):
+            names.update(_fields(adapter.json_schema(by_alias=by_alias)))
+    return names
 
 
 def _fields(schema: object) -> Iterator[str]:

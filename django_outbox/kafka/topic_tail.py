@@ -7,11 +7,11 @@ For people who look at a topic: it commits nothing, and disturbs no consumer.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as DriverError
 
 from ..exceptions import KafkaUnavailable, TopicMissing
@@ -118,20 +118,26 @@ def _read(
     until = time.monotonic() + ANSWER_TIMEOUT
     while left:
         message = client.poll(0.1)
-        if message is None:
+        if message is None or not _is_of(message, left):
             if time.monotonic() > until:
                 raise KafkaUnavailable("Kafka sent no message and no end of the topic.")
             continue
         until = time.monotonic() + ANSWER_TIMEOUT
         partition, offset = message.partition() or 0, message.offset() or 0
-        if (error := message.error()) is None:
-            # Others may be coming faster than the client meets the end.
-            if offset + 1 >= left.get(partition, 0):
-                left.pop(partition, None)
-            if offset < spans[partition][1]:
-                yield consumed(message)
-        elif error.code() == DriverError._PARTITION_EOF:
-            # Where a transaction's marker is the last.
-            left.pop(partition, None)
-        elif not error.retriable():
-            raise KafkaException(error)
+        end, is_end = left[partition], message.error() is not None
+        # Others may be coming faster than the client meets the end; and where a
+        # transaction's marker is the last, it meets only that.
+        if is_end or offset + 1 >= end:
+            del left[partition]
+        if not is_end and offset < end:
+            yield consumed(message)
+
+
+def _is_of(message: Message, partitions: Container[int | None]) -> bool:
+    """Whether a message, or an end, is of one of these; raise an error of Kafka."""
+    error = message.error()
+    if error is None or error.code() == DriverError._PARTITION_EOF:
+        return message.partition() in partitions
+    if error.retriable():
+        return False
+    raise KafkaException(error)

@@ -14,7 +14,7 @@ from ..models import ArchivedRecord, ProcessedMessage
 from ..wording import count, duration
 from .answer import Answer
 from .confirmation import confirm
-from .times import age
+from .times import age, given_age
 
 
 def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
@@ -40,7 +40,7 @@ def prune(alias: str, options: dict[str, Any], answer: Answer) -> None:
         raise CommandError(
             "Say how old the rows must be, for instance --older-than 90d."
         )
-    limit = age(options["older_than"])
+    limit = given_age(options["older_than"])
     table = ProcessedMessage if options["processed"] else ArchivedRecord
     confirm(
         f"Delete rows of {table._meta.db_table} older than "

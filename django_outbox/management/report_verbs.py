@@ -18,7 +18,7 @@ from ..wording import printable
 from . import doctor_report
 from . import status as outbox_status
 from .answer import Answer
-from .times import age
+from .times import age, given_age
 
 
 def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
@@ -85,7 +85,7 @@ def doctor(alias: str, options: dict[str, Any], answer: Answer) -> None:
     try:
         found = doctor_report.report(
             alias,
-            longest_stop=age(options["longest_stop"]).total_seconds(),
+            longest_stop=given_age(options["longest_stop"]).total_seconds(),
             role=options["harvester"],
             ignored=options["ignore"],
         )

@@ -7,20 +7,33 @@ from argparse import ArgumentTypeError
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from django.core.management.base import CommandError
+
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def age(text: str | timedelta) -> timedelta:
+def given_age(value: object) -> timedelta:
+    """
+    Return the age of an option, which `call_command()` hands over as it was given.
+
+    Raises:
+        CommandError: it is neither a `timedelta` nor the text of an age.
+    """
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return age(str(value))
+    except ArgumentTypeError as error:
+        raise CommandError(str(error)) from error
+
+
+def age(text: str) -> timedelta:
     """
     Return an age such as `90d`, `12h`, `30m` or `45s`.
-
-    Django's `call_command()` hands over what it was given, a `timedelta` say.
 
     Raises:
         ArgumentTypeError: the text is not an age.
     """
-    if isinstance(text, timedelta):
-        return text
     match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if not match:
         raise ArgumentTypeError(f"{text!r} must look like 90d, 12h, 30m or 45s")

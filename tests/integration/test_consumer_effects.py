@@ -13,8 +13,10 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import StringIO
 from threading import Event
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
@@ -158,7 +160,9 @@ def test_a_handler_whose_messages_nobody_sends_is_not_done(returned: Any) -> Non
     assert stored() == []
 
 
-@pytest.mark.parametrize("returned", [7, "text", [1], {"a": 1}, None])
+@pytest.mark.parametrize(
+    "returned", [7, "text", [1], {"a": 1}, None, MagicMock(), StringIO("x")]
+)
 def test_what_else_a_handler_returns_is_ignored(returned: Any) -> None:
     assert effects_of(lambda _: returned).apply(at(4))
 

@@ -512,6 +512,9 @@ def test_an_age_may_be_given_from_python() -> None:
         call_command("outbox", "prune", older_than=age, yes=True)
     with pytest.raises(CommandError, match="--older-than 90d"):
         call_command("outbox", "prune", yes=True)
+    for wrong in ("nonsense", 5):
+        with pytest.raises(CommandError, match="must look like 90d"):
+            call_command("outbox", "prune", older_than=wrong, yes=True)
 
 
 def test_grants_can_be_run_as_they_are() -> None:

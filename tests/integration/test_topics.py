@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import traceback
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -18,6 +19,7 @@ import pytest
 from django.db import transaction
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     PositiveInt,
     Secret,
@@ -30,6 +32,7 @@ from typing_extensions import TypedDict
 from django_outbox import stash_many
 from django_outbox.consuming import handlers
 from django_outbox.contrib.contracts import Topic
+from django_outbox.contrib.value_codecs import TypedValues
 from django_outbox.exceptions import (
     ConfigurationError,
     ConsumingError,
@@ -153,7 +156,7 @@ def test_what_json_has_no_number_for_is_refused(kind: Any, number: float) -> Non
     [
         (
             Placed(number="x", total=Decimal(1)),  # type: ignore[arg-type]
-            "value: a Placed is not of orders: number must be int.",
+            "value: a Placed is not of orders: of another type: number.",
         ),
         ({"number": 17}, "value: a dict is not of orders."),
         ("secret", "value: a str is not of orders."),
@@ -165,6 +168,30 @@ def test_a_value_of_another_type_is_refused_without_its_payload(
     with pytest.raises(InvalidMessage) as refused:
         ORDERS.message(value, key=17)
     assert str(refused.value) == why
+
+
+def test_fields_that_pydantic_cannot_describe_are_not_named() -> None:
+    class Plain:
+        """Not a type of JSON."""
+
+    class Odd(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+        number: int
+        plain: Plain | None = None
+
+    made = Odd.model_construct(number="secret")  # type: ignore[arg-type]
+    with pytest.raises(InvalidMessage) as refused:
+        TypedValues(Odd, topic="t").to_json(made)
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_an_aliased_field_is_named_as_in_python() -> None:
+    class Aliased(BaseModel):
+        number: int = Field(alias="n")
+
+    made = Aliased.model_construct(number="x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidMessage, match="of another type: number"):
+        TypedValues(Aliased, topic="t").to_json(made)
 
 
 def test_a_value_that_no_reader_accepts_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from django_outbox.exceptions import BronzeIncomplete, LakeInUse
 from django_outbox.pipeline.lake import rebuilding, tables
-from django_outbox.pipeline.lake.reader import reason_to_rebuild
+from django_outbox.pipeline.lake.reader import is_changing, reason_to_rebuild
 from django_outbox.pipeline.lake.rebuilding import Slice
 from django_outbox.pipeline.pipeline_run import Hooks, start_step
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
@@ -84,10 +84,12 @@ def test_a_rebuild_that_died_between_two_tables_is_done_again(
         list(rebuilding.rebuild(spark, lake.settings, check=check))
     assert lake.ids("silver") == [1, 2]
     assert lake.ids("latest") == [1]
+    assert is_changing(spark, lake.settings)
 
     lake.refine()
     assert lake.ids("silver") == [1, 2]
     assert lake.ids("latest") == [2]
+    assert not is_changing(spark, lake.settings)
     assert reason_to_rebuild(spark, lake.settings) == ""
 
 

@@ -179,7 +179,10 @@ def test_what_cannot_be_called_with_a_message_is_refused(wrong: Any, why: str) -
         consumer("orders", group="billing")(wrong)
 
 
-@pytest.mark.parametrize("handler", [min, print, dict.fromkeys, Handler(None).handle])  # type: ignore[arg-type]
+METHOD = Handler(ConsumedMessage(topic="orders")).handle
+
+
+@pytest.mark.parametrize("handler", [min, print, dict.fromkeys, METHOD])
 def test_whatever_takes_a_message_is_a_handler(handler: Any) -> None:
     consumer("orders", group="billing")(handler)
 
