@@ -40,6 +40,12 @@ def rfc_3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
 
 
+def first_line(error: object) -> str:
+    """Return the first line of an error that has text, else the name of its type."""
+    lines = map(str.strip, str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
+
+
 def printable(text: str) -> str:
     """
     Escape characters that move the cursor, end a line or hide text.

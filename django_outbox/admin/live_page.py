@@ -30,7 +30,7 @@ from django.utils.translation import gettext
 
 from ..models import OutboxRecord
 from ..operations.live_reading import MAX_EVENTS, latest, read
-from ..wording import rfc_3339
+from ..wording import first_line, rfc_3339
 from .bounded_pages import alias_of_outbox, answer, may_see_payload
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _read(alias: str, *, with_keys: bool) -> dict[str, Any] | None:
         with _limited(log, ends_at):
             reading["events"] = latest([*reading["events"], *_notes(log)])
     except (InterfaceError, OperationalError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         logger.warning("No reading for the live page: %s", reason)
         return None
     return reading

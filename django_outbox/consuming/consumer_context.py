@@ -9,6 +9,7 @@ from threading import Event as Flag
 
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..message.retry import RetryPolicy
+from ..wording import first_line
 from .connections import close_connections
 from .consumer_progress import Progress
 from .dead_letters import dead_letters
@@ -23,7 +24,7 @@ def log_outage(error: Exception, tries: int) -> None:
     logger.log(
         logging.WARNING if tries == 1 else logging.DEBUG,
         "Database or broker unavailable, retrying: %s",
-        str(error).partition("\n")[0],
+        first_line(error),
         extra={"action": "consumer_waits"},
     )
 

@@ -25,6 +25,7 @@ from ..conf import settings
 from ..exceptions import ConfigurationError, OutboxError
 from ..idempotence.once import Once
 from ..models.processed_message import KEY_LENGTH
+from ..wording import first_line
 from .broker_confirms import require_confirms
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
                 "Could not send %s, due at %s; trying again: %s",
                 entry.name,
                 due,
-                str(error).partition("\n")[0],
+                first_line(error),
                 extra={"action": "shared_beat"},
             )
             return False

@@ -13,6 +13,7 @@ from threading import Event
 from typing import Final, TypeAlias
 
 from ..exceptions import OutboxError
+from ..wording import first_line
 from .service import DevstackError, ExternalService, Service
 
 Progress: TypeAlias = Callable[[str], None]
@@ -131,7 +132,7 @@ def _start(
                 service.close()
             if is_over.is_set():
                 break
-            progress(f"{name}: {source} failed. {str(error).splitlines()[0]}")
+            progress(f"{name}: {source} failed. {first_line(error)}")
             continue
         took = time.monotonic() - begun
         progress(f"{name} is ready ({source}, {took:.1f} s)")

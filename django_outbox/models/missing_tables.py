@@ -15,6 +15,7 @@ from django.db import ProgrammingError
 
 from ..conf import settings
 from ..exceptions import TableMissing, sqlstate_of
+from ..wording import first_line
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -79,16 +80,12 @@ def _is_of_ours(error: ProgrammingError) -> bool:
     table = re.escape(settings.TABLE)
     others = "staged|series|pauses|parked|archive|processed|offsets|identity"
     ours = rf"(?<!\w){table}(_({others}))?(?!\w)"
-    return re.search(ours, _first_line(error)) is not None
+    return re.search(ours, first_line(error)) is not None
 
 
 def _text(error: ProgrammingError, alias: str) -> str:
     return (
-        f"In the database {alias!r}: {_first_line(error)}. Run `manage.py migrate "
+        f"In the database {alias!r}: {first_line(error)}. Run `manage.py migrate "
         f"--database={alias}`. If that has been done, correct the alias (using=, the "
         "setting DATABASE, your routers), the setting TABLE or the search_path."
     )
-
-
-def _first_line(error: ProgrammingError) -> str:
-    return str(error).partition("\n")[0]

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from ..exceptions import ConfigurationError, TopicMissing, install_command
 from ..jars.find_java import find_java
-from ..wording import count
+from ..wording import count, first_line
 from .audit import jdbc
 from .kafka_admin import KafkaAdmin, configured_topics
 from .kafka_errors import is_of_missing_topic
@@ -107,8 +107,8 @@ def _try(name: str, check: Callable[[], str], *, remedy: str) -> CheckResult:
     try:
         detail = check()
     except Exception as error:  # noqa: BLE001 - every error is a result
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return CheckResult(name=name, is_good=False, detail=lines[0], remedy=remedy)
+        detail = first_line(error)
+        return CheckResult(name=name, is_good=False, detail=detail, remedy=remedy)
     return CheckResult(name=name, is_good=True, detail=detail)
 
 

@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from django_outbox.wording import count, duration, local_time, printable, rfc_3339
+from django_outbox.wording import (
+    count,
+    duration,
+    first_line,
+    local_time,
+    printable,
+    rfc_3339,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +88,19 @@ def test_a_time_without_a_zone_is_local_and_told_in_utc() -> None:
 def test_what_steers_a_terminal_is_escaped(text: str, expected: str) -> None:
     assert printable(text) == expected
     assert printable(printable(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("no such table\nLINE 1: SELECT"), "no such table"),
+        (ValueError("\n  \n  late \r\nmore"), "late"),
+        (ValueError(), "ValueError"),
+        (KeyError(""), "''"),
+        (TimeoutError(" \n"), "TimeoutError"),
+    ],
+)
+def test_the_first_line_of_an_error_is_never_empty(
+    error: Exception, expected: str
+) -> None:
+    assert first_line(error) == expected

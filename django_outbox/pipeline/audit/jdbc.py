@@ -141,7 +141,7 @@ def explained(what: str) -> Iterator[None]:
         # The class depends on where Spark runs.
         _, is_rejected, reason = str(error).partition("ERROR: ")
         if is_rejected:
-            reason = reason.splitlines()[0]
+            reason = reason.partition("\n")[0]
             raise ConfigurationError(
                 f"{what}: error from the database: {reason}"
             ) from error

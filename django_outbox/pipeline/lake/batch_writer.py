@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
+from ...wording import first_line
 from . import reader, tables, typed_tables
 from .classification import (
     BROADCAST_LIMIT,
@@ -346,7 +347,7 @@ class BatchWriter:
             try:
                 self._append(table, rows, batch_id)
             except AnalysisException as error:
-                reason = str(error).partition("\n")[0]
+                reason = first_line(error)
                 if OTHER_TYPES not in reason:
                     raise
                 raise ConfigurationError(

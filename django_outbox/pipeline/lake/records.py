@@ -12,6 +12,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
+from ...wording import first_line
 from ..payloads.declared import Encoded
 from .epochs import RANKS
 from .tables import RECORD_COLUMNS
@@ -201,7 +202,7 @@ def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:
             try:
                 counts[topic] = len(columns(schema).fields) - 1
             except ParseException as error:
-                reason = str(error).strip().splitlines()[0]
+                reason = first_line(error)
                 raise ConfigurationError(
                     f"schemas: {topic}: {schema!r} is not a list of columns in the"
                     f" syntax of `CREATE TABLE`: {reason}"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
+from ...wording import first_line
 from .declared import Encoded
 from .decoder import Decoder, make_decoder
 from .framing import MAGIC, PREFIX_BYTES, Undecodable, schema_id
@@ -49,7 +50,7 @@ def decode(
         try:
             row, reason = decoder.decode(value), None
         except Exception as error:  # noqa: BLE001 - every error means an invalid value
-            row, reason = None, _first_line(error)
+            row, reason = None, first_line(error)[:_MAX_REASON_LENGTH]
         rows.append(row)
         reasons.append(reason)
     kind = to_arrow_type(decoder.columns, timezone="UTC")
@@ -60,7 +61,7 @@ def decode(
             try:
                 pa.array([row], kind)
             except _INVALID as error:
-                rows[index], reasons[index] = None, _first_line(error)
+                rows[index], reasons[index] = None, first_line(error)[:_MAX_REASON_LENGTH]
         return pa.array(rows, kind), reasons
 
 
@@ -152,8 +153,3 @@ def _in_workers(
 def _without_registry(schema: Encoded) -> Encoded:
     """Remove the registry and its password, which workers do not need."""
     return replace(schema, registry=None)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:_MAX_REASON_LENGTH]

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
+from ...wording import first_line
 from ..lake.records import fits
 from ..lake.tables import RECORD_COLUMNS
 
@@ -76,7 +77,7 @@ def select(records: DataFrame, selection: Selection) -> DataFrame:
         # A remote session analyzes the condition only when it needs the schema.
         assert records.schema
     except (AnalysisException, ParseException) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise ConfigurationError(
             f"where: {selection.where!r} must be an SQL condition on the columns of"
             f" silver ({', '.join(RECORD_COLUMNS)}): {reason}"

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ...exceptions import KafkaError, TopicMissing
+from ...wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +72,7 @@ def send(records: DataFrame, settings: PipelineSettings, *, again: str) -> None:
         records.write.format("kafka").options(**options).save()
     except Exception as error:
         # The class depends on where Spark runs.
-        reasons = _REASON.findall(str(error)) or [str(error).splitlines()[0]]
+        reasons = _REASON.findall(str(error)) or [first_line(error)]
         reason = str(reasons[-1]).strip()
         if "not present in metadata" in reason:
             raise TopicMissing(
