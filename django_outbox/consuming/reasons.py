@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..wording import printable
+
 MAX_LOGGED_BYTES: Final = 1000
 """Bytes of an exception's text in the log, at most."""
 
@@ -34,7 +36,6 @@ def bounded(text: str, limit: int) -> str:
 
 def summary(error: BaseException) -> str:
     """Return the type and the text of an exception, on one line."""
-    text = bounded(reason(error), MAX_LOGGED_BYTES)
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    line = printable(bounded(reason(error), MAX_LOGGED_BYTES))
     name = type(error).__qualname__
     return f"{name}: {line}" if line else name
