@@ -40,6 +40,13 @@ def rfc_3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
 
 
+def number_in(text: str, max_digits: int) -> int | None:
+    """Read a number from untrusted text; None if it is not digits, or too many."""
+    # Other scripts have digits, too, and Python refuses to read thousands of them.
+    is_number = text.isascii() and text.isdigit() and len(text) <= max_digits
+    return int(text) if is_number else None
+
+
 def first_line(error: object) -> str:
     """Return the first line of an error that has text, else the name of its type."""
     lines = map(str.strip, str(error).splitlines())

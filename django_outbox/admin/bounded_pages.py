@@ -27,6 +27,7 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import settings
 from ..message.record import HIGHEST_ID
 from ..models.routing import outbox_database
+from ..wording import number_in
 
 COUNT_CAP: Final = 10_000
 """Most rows that a list counts, and among which a filter looks for its choices."""
@@ -236,9 +237,8 @@ def chosen_rows(
 
 def id_in(text: str) -> int | None:
     """Return the id that a text is; None: no row has such an id."""
-    # Python itself refuses to read thousands of digits.
-    is_number = text.isascii() and text.isdigit() and len(text) < 20
-    return int(text) if is_number and int(text) <= HIGHEST_ID else None
+    number = number_in(text, 19)
+    return None if number is None or number > HIGHEST_ID else number
 
 
 def may_see_payload(request: HttpRequest) -> bool:

@@ -25,6 +25,7 @@ from typing import Final
 from ..exceptions import RecordPoisoned
 from ..message.headers import MESSAGE_ID, Headers
 from ..message.incoming import ConsumedMessage, OutgoingMessage
+from ..wording import number_in
 from .reasons import bounded, reason
 
 PREFIX: Final = "outbox-dlt-"
@@ -123,9 +124,7 @@ def _origin(
     if is_retry:
         found = {name: message.header(PREFIX + name) for name in position}
         position = {name: value or position[name] for name, value in found.items()}
-        earlier = message.header(PREFIX + "attempts") or ""
-        if earlier.isascii() and earlier.isdigit() and len(earlier) < 10:
-            attempts += int(earlier)
+        attempts += number_in(message.header(PREFIX + "attempts") or "", 9) or 0
     return {**position, "attempts": str(attempts)}
 
 

@@ -17,6 +17,7 @@ from ..exceptions import ConsumingError
 from ..message.headers import MESSAGE_ID, Headers
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..settings.options import LEDGER_SUFFIX, OutboxSettings
+from ..wording import number_in
 from .dead_letters import PREFIX
 
 Fetch = Callable[[str, int, int], ConsumedMessage | None]
@@ -150,5 +151,4 @@ def destination(letter: DeadLetter, options: OutboxSettings, *, to: str = "") ->
 
 
 def _number(text: str) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) < 19
-    return int(text) if is_number else 0
+    return number_in(text, 18) or 0

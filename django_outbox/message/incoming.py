@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from ..wording import number_in
 from .headers import MESSAGE_ID
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -81,10 +82,8 @@ class ConsumedMessage:
     @property
     def created_at(self) -> datetime | None:
         """When the row was written to the outbox."""
-        text = self.header("outbox-created-at") or ""
-        if not (text.isascii() and text.isdigit() and len(text) < 18):
-            return None
-        return _EPOCH + timedelta(microseconds=int(text))
+        micros = number_in(self.header("outbox-created-at") or "", 17)
+        return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
     @property
     def is_tombstone(self) -> bool:

@@ -13,6 +13,7 @@ from django_outbox.wording import (
     duration,
     first_line,
     local_time,
+    number_in,
     printable,
     rfc_3339,
 )
@@ -104,3 +105,25 @@ def test_the_first_line_of_an_error_is_never_empty(
     error: Exception, expected: str
 ) -> None:
     assert first_line(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("999", 999),
+        ("1000", None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        (" 1", None),
+        ("1_0", None),
+        ("1.0", None),
+        ("²", None),
+        ("٣", None),
+        ("9" * 5_000, None),
+    ],
+)
+def test_a_number_is_read_from_few_digits_only(text: str, expected: int | None) -> None:
+    assert number_in(text, 3) == expected

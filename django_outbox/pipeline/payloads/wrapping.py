@@ -19,6 +19,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...exceptions import ConfigurationError, ConsumingError, install_command
+from ...wording import number_in
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -275,15 +276,15 @@ def find_claim(
             f"The header {CLAIM_CHECK} does not name a file"
             f" {f'in {folder!r}' if folder else 'of the storage'}."
         )
-    size = header(CLAIM_CHECK_SIZE) or ""
-    if not (size.isascii() and size.isdigit() and len(size) < 16):
+    size = number_in(header(CLAIM_CHECK_SIZE) or "", 15)
+    if size is None:
         raise ConsumingError(f"The header {CLAIM_CHECK_SIZE} is not a number of bytes.")
-    if int(size) > most:
+    if size > most:
         raise ConsumingError(
             f"The value of the claim check has {size} bytes, more than {most}; raise"
             " the limit if its writer is trusted."
         )
-    return Claim(name, header(CLAIM_CHECK_SHA256) or "", int(size))
+    return Claim(name, header(CLAIM_CHECK_SHA256) or "", size)
 
 
 def missing_file(claim: Claim) -> ConsumingError:
