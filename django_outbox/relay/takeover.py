@@ -27,29 +27,13 @@ Ages are those of the database that answers: its clock now, less create_time,
 which the origin's clock has written. A clock that is ahead of the origin's by
 *s* seconds shortens the delay by *s*; one that is behind lengthens it.
 
-Plain functions, without a clock and a driver. The rule that runs is `takeover_sql`;
-this is its model: one table of cases tests both, and the simulator runs it.
+Plain functions, without a clock and a driver: they tell people who takes over, and
+when. `takeover_sql` applies the rule to rows; one table of cases tests both.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from operator import attrgetter, itemgetter
-from typing import NamedTuple
-
-from ..message.record import OrderingKey
-
-
-class Aged(NamedTuple):
-    """A record, as far as a takeover depends on it."""
-
-    id: int
-    origin: int
-    """The record's cluster."""
-    ordering_key: OrderingKey
-    age: float
-    """Seconds by the clock of the database that answers."""
+from operator import itemgetter
 
 
 def distance(origin: int, this_cluster: int, count: int) -> int:
@@ -66,57 +50,6 @@ def rank(origin: int, this_cluster: int, count: int) -> int:
 def delay(origin: int, *, this_cluster: int, count: int, maximum_delay: float) -> float:
     """Return the age in seconds from which this cluster relays such a record."""
     return rank(origin, this_cluster, count) * maximum_delay
-
-
-def is_due(
-    age: float, origin: int, *, this_cluster: int, count: int, maximum_delay: float
-) -> bool:
-    """
-    Whether this cluster may relay a record now, as far as its own time says.
-
-    Args:
-        age: seconds by the clock of the database that answers; negative when
-            the origin's clock is ahead, not finite when the row has no time.
-        origin: the record's cluster.
-        this_cluster: this cluster.
-        count: clusters in all.
-        maximum_delay: seconds that each rank waits longer than the one before.
-    """
-    if origin == this_cluster:
-        return True
-    if not math.isfinite(age):
-        return distance(origin, this_cluster, count) == 0
-    return age >= delay(
-        origin, this_cluster=this_cluster, count=count, maximum_delay=maximum_delay
-    )
-
-
-def eligible(
-    records: Iterable[Aged], *, this_cluster: int, count: int, maximum_delay: float
-) -> list[Aged]:
-    """
-    Return the records that this cluster may relay now, in the order of their ids.
-
-    A record is eligible only together with all earlier ones of its source cluster and
-    key: a time is that of the start of a transaction and does not grow with the id.
-    """
-    found: list[Aged] = []
-    waiting: set[tuple[int, OrderingKey]] = set()
-    for record in sorted(records, key=attrgetter("id")):
-        source = (record.origin, record.ordering_key)
-        if source in waiting:
-            continue
-        if is_due(
-            record.age,
-            record.origin,
-            this_cluster=this_cluster,
-            count=count,
-            maximum_delay=maximum_delay,
-        ):
-            found.append(record)
-        else:
-            waiting.add(source)
-    return found
 
 
 def successors(

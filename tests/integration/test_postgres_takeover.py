@@ -13,7 +13,8 @@ from django_outbox.message.record import Sweep
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.takeover_sql import DELAY, IS_DUE, Scope, parameters
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
-from django_outbox.relay.takeover import Aged, delay
+from django_outbox.relay.takeover import delay
+from tests.takeover_rule import Aged
 from tests.unit.takeovers import CASES, IN_ORDER, Case
 
 pytestmark = pytest.mark.django_db

@@ -11,6 +11,7 @@ from django_outbox.relay.blocked_key import BlockedKeys
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.waiting_records import Waiting
+from tests import takeover_rule
 
 from .cluster import Cluster
 from .cluster_table import ClusterConnection, ClusterTable
@@ -45,10 +46,10 @@ def origin_always_comes_back(self: ClusterTable, record: Record) -> bool:
 
 
 def each_record_by_its_own_time(
-    records: Iterable[takeover.Aged], **ring: Any
-) -> list[takeover.Aged]:
+    records: Iterable[takeover_rule.Aged], **ring: Any
+) -> list[takeover_rule.Aged]:
     """Take a record over before an earlier one of its key."""
-    return [r for r in records if takeover.is_due(r.age, r.origin, **ring)]
+    return [r for r in records if takeover_rule.is_due(r.age, r.origin, **ring)]
 
 
 def age_by_another_clock(self: ClusterTable, record: Record) -> float:
@@ -124,7 +125,7 @@ MUTANTS: Final = named(
         Mutant(takeover, "rank", rank_is_ignored, "death"),
         Mutant(ClusterTable, "may_take", only_the_next_one_takes_over, "deaths"),
         Mutant(ClusterTable, "may_take", origin_always_comes_back, "death"),
-        Mutant(takeover, "eligible", each_record_by_its_own_time, "times"),
+        Mutant(takeover_rule, "eligible", each_record_by_its_own_time, "times"),
         Mutant(ClusterTable, "age", age_by_another_clock, "clocks"),
         Mutant(ClusterTable, "is_mine", own_rows_come_by_the_sweep, "death"),
         Mutant(ClusterTable, "is_left", foreign_rows_come_by_position, "deaths"),

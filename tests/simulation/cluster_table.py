@@ -2,7 +2,7 @@
 The outbox of one of several clusters: its own rows, and those of all others.
 
 Which rows a statement finds is what `postgres/takeover_sql.py` says in SQL, here by
-the functions of `relay/takeover.py`.
+`tests/takeover_rule.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from django_outbox.message.record import KeyToRead, OrderingKey, Record, Sweep
-from django_outbox.relay import takeover
+from tests import takeover_rule
 
 from .remembered import RememberedConnection, RememberedTable
 from .table import Row
@@ -82,9 +82,11 @@ class ClusterTable(RememberedTable):
         """Whether it is this cluster's turn."""
         plan = self._cluster.plan
         rows = (self.rows[id].record for id in self._order if id <= record.id)
-        eligible = takeover.eligible(
+        eligible = takeover_rule.eligible(
             (
-                takeover.Aged(row.id, row.cluster_id, row.ordering_key, self.age(row))
+                takeover_rule.Aged(
+                    row.id, row.cluster_id, row.ordering_key, self.age(row)
+                )
                 for row in rows
                 if row.ordering_key == record.ordering_key
                 and row.cluster_id == record.cluster_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from django_outbox.relay.takeover import Aged
+from tests.takeover_rule import Aged
 
 INFINITY: Final = float("inf")
 

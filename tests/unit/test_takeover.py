@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.relay.takeover import (
-    Aged,
-    delay,
-    distance,
-    eligible,
-    is_due,
-    successors,
-)
+from django_outbox.relay.takeover import delay, distance, successors
+from tests.takeover_rule import Aged, eligible, is_due
 from tests.unit.takeovers import CASES, IN_ORDER, Case
 
 
