@@ -29,7 +29,7 @@ from ..settings.options import OutboxSettings
 from . import heartbeats
 from .client_errors import ClientErrors
 from .clients import answer_of, make, serve
-from .config import KafkaConfig, admin_config, watch_config
+from .config import KafkaConfig, admin_config, named, watch_config
 from .partitions import FIRST, first_and_end
 from .topic_facts import BROKER, ClusterFacts, PartitionFacts, TopicFacts
 
@@ -58,11 +58,9 @@ class ClusterReader:
     """Looks at the Kafka of one outbox; for one thread."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        config = admin_config(options)
+        config = admin_config(options) | named(name)
         self._errors = ClientErrors("doctor", action="doctor", config=config)
         self._config: KafkaConfig = {**config, **self._errors.callbacks}
-        if name:
-            self._config["client.id"] = name
 
     def read(
         self, topics: Collection[str], *, measured: Collection[str] = ()

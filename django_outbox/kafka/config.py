@@ -61,6 +61,11 @@ def milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
+def named(name: str) -> KafkaConfig:
+    """Return the property that shows operators which process a client is of."""
+    return {"client.id": name} if name else {}
+
+
 def admin_config(options: OutboxSettings) -> KafkaConfig:
     """Return the properties of admin clients."""
     return {**DEFAULTS, **options.KAFKA}

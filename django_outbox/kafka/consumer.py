@@ -23,7 +23,7 @@ from ..message.incoming import ConsumedMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import make
-from .config import group_config, redacted
+from .config import group_config, named, redacted
 from .conversion import consumed
 from .delayed_messages import DelayedMessages
 from .failures import end_of_reading
@@ -81,9 +81,7 @@ class KafkaSource:
         delays: Mapping[str, float] = MappingProxyType({}),
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._config = group_config(options, group)
-        if name:
-            self._config["client.id"] = name
+        self._config = group_config(options, group) | named(name)
         self._topics = list(topics)
         self._start_offsets = start_offsets
         self._delayed = DelayedMessages(delays)

@@ -29,7 +29,7 @@ from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, drop, init_transactions, make, serve
-from .config import KafkaConfig, producer_config, transform_config
+from .config import KafkaConfig, named, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
 from .queueing import queue
@@ -67,9 +67,7 @@ class KafkaDeadLetters:
     """An idempotent producer of single messages; created at first use."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        self._config = _FOR_DEAD_LETTERS | producer_config(options)
-        if name:
-            self._config["client.id"] = name
+        self._config = _FOR_DEAD_LETTERS | producer_config(options) | named(name)
         self._flush_timeout = options.DELIVERY_TIMEOUT + FLUSH_GRACE
         self._errors = ClientErrors(
             "dead letter producer", action="consume", config=self._config

@@ -32,7 +32,7 @@ from ..settings.options import OutboxSettings
 from . import heartbeats
 from .client_errors import ClientErrors
 from .clients import make
-from .config import admin_config, consumer_config, heartbeat_config, redacted
+from .config import admin_config, consumer_config, heartbeat_config, named, redacted
 from .fencing_token import FencingToken
 from .group_members import client_id
 from .join_gate import JoinGate
@@ -81,7 +81,7 @@ class KafkaMembership:
         identity: Callable[[], Identity | None] = lambda: None,
     ) -> None:
         self._options = options
-        self._client_id = {"client.id": name} if name else {}
+        self._client_id = named(name)
         self._admin_config = admin_config(options) | self._client_id
         self._topic = options.leader_topic
         self._join_gate = JoinGate(

@@ -23,7 +23,7 @@ from ..message.incoming import PartitionState, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import answer_of, make
-from .config import KafkaConfig, admin_config
+from .config import KafkaConfig, admin_config, named
 
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds for one request to the cluster."""
@@ -48,11 +48,9 @@ class KafkaPartitions:
     """Reads the state of partitions; the adapter of `PartitionStates`."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        config = admin_config(options)
+        config = admin_config(options) | named(name)
         self._errors = ClientErrors("partition lookup", action="consume", config=config)
         self._config: KafkaConfig = {**config, **self._errors.callbacks}
-        if name:
-            self._config["client.id"] = name
 
     def look(
         self, partitions: Sequence[TopicPartition]

@@ -42,6 +42,7 @@ from .clients import RAISED, driver_error, make
 from .config import (
     KafkaConfig,
     admin_config,
+    named,
     pipelined_config,
     producer_config,
     redacted,
@@ -89,7 +90,7 @@ class KafkaProducer:
         name: str = "",
         limit: BatchLimit | None = None,
     ) -> None:
-        own = {"client.id": name} if name else {}
+        own = named(name)
         common = pipelined_config if options.is_pipelined else producer_config
         self._configs: Mapping[ClientKind, KafkaConfig] = {
             "common": common(options) | own,

@@ -46,7 +46,7 @@ from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
 from .client_errors import ClientErrors
 from .clients import LOST, RAISED, driver_error, drop, init_transactions, make, serve
-from .config import KafkaConfig, redacted, transactional_config
+from .config import KafkaConfig, named, redacted, transactional_config
 from .delivery_reports import LedgerReport, Reports
 from .destinations import Destinations
 from .failures import failure
@@ -94,11 +94,10 @@ class KafkaTransactions:
         shard: int = 0,
         origin: int | None = None,
     ) -> None:
-        client_id = {"client.id": name} if name else {}
-        self._client_id = client_id
+        self._client_id = named(name)
         self._options, self._origin = options, origin
         self._configs = self._configs_of(shard, options.SHARDS)
-        self._ledgers = LedgerPartitions(options, origin, client_id)
+        self._ledgers = LedgerPartitions(options, origin, self._client_id)
         self._fencing_token = fencing_token
         self._topic = self._ledgers.name
         self._shard = shard
