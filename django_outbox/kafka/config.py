@@ -118,13 +118,12 @@ _TELLS_OF_BROKEN_CONNECTIONS: Final[KafkaConfig] = {"log.connection.close": True
 def transactional_config(
     options: OutboxSettings,
     shard: int,
-    origin: int | None = None,
+    origin: int,
     *,
     turn: int = 0,
     shards: int = 1,
 ) -> KafkaConfig:
-    """Return the properties of one of the transactional producers of a shard."""
-    origin = options.CLUSTER_ID if origin is None else origin
+    """Return the properties of a transactional producer of a shard and a source."""
     name = f"{options.leader_group_of(origin)}.{shard}"
     if shards > 1:
         name = f"{name}-of-{shards}"

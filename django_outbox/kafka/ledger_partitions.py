@@ -32,12 +32,12 @@ class LedgerPartitions:
 
     Args:
         options: the settings of the outbox.
-        origin: the source cluster of the records; None: this one.
+        origin: the source cluster of the records.
         client_id: the properties that name the clients.
     """
 
     def __init__(
-        self, options: OutboxSettings, origin: int | None, client_id: KafkaConfig
+        self, options: OutboxSettings, origin: int, client_id: KafkaConfig
     ) -> None:
         self.count = 1
         """As many as there ever were shards, at least; known after `ensure`."""

@@ -58,9 +58,8 @@ def leader_topic(options: OutboxSettings) -> OwnTopic:
     return topic._replace(is_balanced=True)
 
 
-def ledger_topic(options: OutboxSettings, origin: int | None = None) -> OwnTopic:
-    """Describe the ledger topic of a cluster, by default this one."""
-    origin = options.CLUSTER_ID if origin is None else origin
+def ledger_topic(options: OutboxSettings, origin: int) -> OwnTopic:
+    """Describe the ledger topic of a cluster."""
     settings = {
         "cleanup.policy": "compact",
         # Only the last ledger counts: compact early.

@@ -81,8 +81,8 @@ class KafkaTransactions:
             without a group (`--solo`).
         name: the process, as `client.id` shows it to operators.
         shard: the shard, which is also the partition of the ledger.
-        origin: the source cluster of the records; by default this one. The fencing
-            token is always that of this cluster's leader.
+        origin: the source cluster of the records. The fencing token is always
+            that of this cluster's leader.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class KafkaTransactions:
         fencing_token: Callable[[], FencingToken | None] | None,
         name: str = "",
         shard: int = 0,
-        origin: int | None = None,
+        origin: int,
     ) -> None:
         self._client_id = named(name)
         self._options, self._origin = options, origin

@@ -96,7 +96,7 @@ def check_properties(options: OutboxSettings) -> None:
         Producer(_unconnected(producer_config(options)))
         Producer(_unconnected(transform_config(options, "check")))
         if options.is_exactly_once:
-            Producer(_unconnected(transactional_config(options, shard=0)))
+            Producer(_unconnected(transactional_config(options, shard=0, origin=0)))
             Consumer(_unconnected(ledger_consumer_config(options))).close()
         Consumer(_unconnected(consumer_config(options))).close()
         Consumer(_unconnected(watch_config(options))).close()

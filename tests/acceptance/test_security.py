@@ -298,7 +298,7 @@ def test_every_client_of_a_harvester_signs_in_with_a_token(
     check_properties(options)
     membership, listener = KafkaMembership(options), Listening()
     producer, reports = KafkaProducer(options), Reports()
-    transactions = KafkaTransactions(options, fencing_token=None)
+    transactions = KafkaTransactions(options, fencing_token=None, origin=0)
 
     try:
         eventually(lambda: _has_joined(membership, listener), what="join")

@@ -232,7 +232,7 @@ def test_clusters_share_what_belongs_to_an_origin(cluster: Cluster) -> None:
         sent(origin, record(4, topic=topic, value="4"))
 
     assert caught.value.is_fenced
-    assert cluster.transactions(CLUSTERS_COUNT=2, CLUSTER_ID=1).open() is None
+    assert cluster.transactions(CLUSTERS_COUNT=2, CLUSTER_ID=1, origin=1).open() is None
     assert sent(taker, record(6, topic=topic, value="6")) is None
     assert cluster.read(topic) == [b"2", b"6"]
 

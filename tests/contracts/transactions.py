@@ -43,7 +43,7 @@ class MemoryTransactions:
         return self.log.create(f"topic-{self._count}", topic)
 
     def transactions(
-        self, *, shard: int = 0, origin: int | None = None, **options: Any
+        self, *, shard: int = 0, origin: int = 0, **options: Any
     ) -> Transactions:
         return InMemoryTransactions(
             self.log,
@@ -98,7 +98,7 @@ class KafkaCluster:
         return self._topics.create(config={"max.message.bytes": str(max_message_bytes)})
 
     def transactions(
-        self, *, shard: int = 0, origin: int | None = None, **options: Any
+        self, *, shard: int = 0, origin: int = 0, **options: Any
     ) -> Transactions:
         given = OutboxSettings(**{**self._settings, **options})
         return self._make(given, None, shard=shard, origin=origin)
@@ -113,7 +113,9 @@ class KafkaCluster:
         self._group = group = KafkaGroup(self._servers["bootstrap.servers"])
 
         def transactions(member: Any) -> Transactions:
-            return self._make(group.options, lambda: member.fencing_tokens.get(0))
+            return self._make(
+                group.options, lambda: member.fencing_tokens.get(0), origin=0
+            )
 
         return group, transactions
 

@@ -34,7 +34,7 @@ class InMemoryTransactions:
         options: the settings of the outbox.
         fencing_token: returns the current token of the leader group's member.
         group: accepts or refuses it; None if there is no group.
-        origin: the source cluster of the records; by default this one.
+        origin: the source cluster of the records.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class InMemoryTransactions:
         fencing_token: Callable[[], FakeFencingToken | None] = lambda: None,
         group: Coordinator | None = None,
         shard: int = 0,
-        origin: int | None = None,
+        origin: int = 0,
     ) -> None:
         self.refused: dict[str, DeliveryFailed] = {}
         """By message id, why the log refuses a record. An acknowledgement
@@ -59,7 +59,6 @@ class InMemoryTransactions:
         self._group = group
         self._shard = shard
         options = named(options or OutboxSettings())
-        origin = options.CLUSTER_ID if origin is None else origin
         self._group_id, self._shards = options.leader_group_of(origin), options.SHARDS
         self._id = self._id_of(shard, self._shards)
         self._topic = options.ledger_topic_of(origin)

@@ -218,7 +218,7 @@ def test_every_client_reports_the_cause(log: pytest.LogCaptureFixture) -> None:
     servers = f"127.0.0.1:{free_port()}"
     options = options_for(servers)
     words = f"Kafka at {servers} unavailable: connection refused"
-    transactions = KafkaTransactions(options, fencing_token=None)
+    transactions = KafkaTransactions(options, fencing_token=None, origin=0)
     with pytest.raises(KafkaUnavailable, match="connection refused"):
         transactions.open()
     assert words in _lines(log, "kafka_lost")[0]

@@ -72,7 +72,7 @@ def test_a_missing_leader_topic_is_created(config: dict[str, Any], name: str) ->
 def test_a_missing_ledger_topic_is_created_compacted(
     config: dict[str, Any], name: str
 ) -> None:
-    topic = ledger_topic(OutboxSettings(LEADER_TOPIC=name))
+    topic = ledger_topic(OutboxSettings(LEADER_TOPIC=name), 0)
     ensure_topic(config, topic)
 
     resource = ConfigResource(ResourceType.TOPIC, f"{name}.ledger")
@@ -87,7 +87,7 @@ def test_own_topics_get_the_replicas_of_the_settings(
     options = OutboxSettings(
         LEADER_TOPIC=name, TOPIC_REPLICATION_FACTOR=1, TOPIC_MIN_INSYNC_REPLICAS=1
     )
-    for topic in (leader_topic(options), ledger_topic(options)):
+    for topic in (leader_topic(options), ledger_topic(options, 0)):
         ensure_topic(config, topic)
 
         resource = ConfigResource(ResourceType.TOPIC, topic.name)

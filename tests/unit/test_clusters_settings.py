@@ -32,7 +32,7 @@ def test_every_cluster_has_an_election_of_its_own() -> None:
     groups = [consumer_config(cluster(n))["group.id"] for n in range(3)]
     assert groups == ["shop", "shop-1", "shop-2"]
     assert [cluster(n).leader_topic for n in range(3)] == ["shop", "shop-1", "shop-2"]
-    producer = transactional_config(cluster(2), 0)
+    producer = transactional_config(cluster(2), 0, 2)
     assert producer["transactional.id"] == "shop-2.0"
 
 

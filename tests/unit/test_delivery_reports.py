@@ -234,7 +234,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def send(client: Client, *records: Record) -> list[Fault] | None:
     """Send a transaction through this client."""
     transactions: Any = KafkaTransactions(
-        OutboxSettings(LEADER_TOPIC="test"), fencing_token=None
+        OutboxSettings(LEADER_TOPIC="test"), fencing_token=None, origin=0
     )
     given: Any = client
     transactions._turns.append(Turn(given))

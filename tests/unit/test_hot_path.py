@@ -196,7 +196,7 @@ class Harvest:
             settings,
             engine=engine,
             transactions=kafka_transactions.KafkaTransactions(
-                OPTIONS, fencing_token=None
+                OPTIONS, fencing_token=None, origin=0
             ),
             queue=self._queue,
             is_trusted=self._is_trusted,

@@ -117,7 +117,7 @@ def test_what_the_project_chooses_holds_for_both_promises(
     options = OutboxSettings(SOURCE="shop", LEADER_TOPIC="t", **values)
 
     assert producer_config(options)[name] == chosen
-    assert transactional_config(options, shard=0)[name] == chosen
+    assert transactional_config(options, shard=0, origin=0)[name] == chosen
 
 
 def test_properties_of_the_producer_go_before_those_of_all_clients() -> None:
@@ -133,8 +133,8 @@ def test_properties_of_the_producer_go_before_those_of_all_clients() -> None:
 
     assert producer_config(options)["linger.ms"] == 2
     assert not producer_config(options)["delivery.report.only.error"]
-    assert transactional_config(options, shard=0)["linger.ms"] == 2
-    assert transactional_config(options, shard=0)["acks"] == "all"
+    assert transactional_config(options, shard=0, origin=0)["linger.ms"] == 2
+    assert transactional_config(options, shard=0, origin=0)["acks"] == "all"
 
 
 @pytest.mark.parametrize("key", sorted(RESERVED_PROPERTIES))
@@ -151,7 +151,7 @@ def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
 def test_a_broken_connection_is_told_whatever_a_project_chooses() -> None:
     """After one during a commit the client must not commit again."""
     options = named(KAFKA={"log.connection.close": False})
-    for config in (transactional_config(options, 0), transform_config(options, "t")):
+    for config in (transactional_config(options, 0, 0), transform_config(options, "t")):
         assert config["log.connection.close"] is True
 
 

@@ -54,4 +54,4 @@ def test_partitions_of_the_leader_topic_without_a_shard_are_worth_a_warning(
 def test_the_ledger_topic_may_have_more_partitions_than_shards(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert complaints(ledger_topic(OPTIONS), monkeypatch, caplog) == []
+    assert complaints(ledger_topic(OPTIONS, 0), monkeypatch, caplog) == []

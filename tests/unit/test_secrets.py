@@ -153,7 +153,7 @@ def test_no_log_shows_one(delivery: str, caplog: pytest.LogCaptureFixture) -> No
     source.close()
     connects: list[Callable[[], object]] = [
         lambda: KafkaMembership(options).join(_Nobody()),
-        lambda: KafkaTransactions(options, fencing_token=None).open(),
+        lambda: KafkaTransactions(options, fencing_token=None, origin=0).open(),
     ]
     for connect in connects:
         with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is
