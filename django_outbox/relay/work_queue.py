@@ -58,7 +58,7 @@ class WorkQueue:
 
     def begin_drain(self, term: Term) -> None:
         """
-        Stop producing in this term, whatever its id; `is_drained` follows.
+        Stop producing in this term, whatever its id; see `wait_drained`.
 
         Called on the elector's thread, inside the barrier.
         """
@@ -67,18 +67,13 @@ class WorkQueue:
         self.wake()
 
     def wait_drained(self, timeout: float) -> bool:
-        """Wait for that; False when it has not come after `timeout` seconds."""
-        return self._drained.wait(timeout)
-
-    @property
-    def is_drained(self) -> bool:
         """
-        Whether the drain has ended.
+        Wait for the end of the drain; False when `timeout` seconds were not enough.
 
         All that was in flight when it began is settled, or what is not settled is known
         to the next leader.
         """
-        return self._drained.is_set()
+        return self._drained.wait(timeout)
 
     def put_page(self, page: Page) -> None:
         """Bring the answer to a request."""

@@ -328,10 +328,10 @@ class Process:
             timeout = min([timeout, *(seconds / 2 for seconds in lasts)])
         deadline = time() + timeout
         self.queue.begin_drain(term)
-        while not self.queue.is_drained and time() < deadline:
+        while not self.queue.wait_drained(0) and time() < deadline:
             self.elector.outlast()
             self.sleep(0.004)
-        self.world.promises.on_drain(self, is_drained=self.queue.is_drained)
+        self.world.promises.on_drain(self, is_drained=self.queue.wait_drained(0))
 
     def _publish(self, event: Event) -> None:
         if not self.is_dead:

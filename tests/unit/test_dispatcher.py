@@ -170,11 +170,11 @@ def test_a_drain_sends_no_more_and_ends_when_all_is_settled(bench: Bench) -> Non
     bench.queue.begin_drain(bench.leadership.term)
     bench.producer.ack()
     bench.step()
-    assert not bench.queue.is_drained
+    assert not bench.queue.wait_drained(0)
     bench.settle()
     bench.step()
 
-    assert bench.queue.is_drained
+    assert bench.queue.wait_drained(0)
     assert bench.sent == [[1]]
     assert not bench.producer.is_closed
 
@@ -192,12 +192,12 @@ def test_a_drain_waits_for_a_row_that_the_table_keeps(bench: Bench) -> None:
     rest = Settlement(leader_id="id-1", acknowledged=settlement.acknowledged, tries=1)
     bench.queue.put_settled(replace(settled(settlement), acknowledged=[], rest=rest))
     bench.step()
-    assert not bench.queue.is_drained
+    assert not bench.queue.wait_drained(0)
 
     assert bench.submitted == [rest]
     bench.settle()
     bench.step()
-    assert bench.queue.is_drained
+    assert bench.queue.wait_drained(0)
 
 
 def test_a_drain_holds_when_the_leader_id_is_refreshed_meanwhile(bench: Bench) -> None:
@@ -209,7 +209,7 @@ def test_a_drain_holds_when_the_leader_id_is_refreshed_meanwhile(bench: Bench) -
 
     bench.step()
 
-    assert bench.queue.is_drained
+    assert bench.queue.wait_drained(0)
     assert bench.producers == []
 
 
@@ -218,12 +218,12 @@ def test_a_drain_waits_for_a_request_that_is_out(bench: Bench) -> None:
     assert bench.leadership.term is not None
     bench.queue.begin_drain(bench.leadership.term)
     bench.dispatcher.step()
-    assert not bench.queue.is_drained
+    assert not bench.queue.wait_drained(0)
 
     bench.carry_out()
     bench.dispatcher.step()
 
-    assert bench.queue.is_drained
+    assert bench.queue.wait_drained(0)
 
 
 # The table.

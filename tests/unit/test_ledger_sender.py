@@ -389,12 +389,12 @@ def test_a_drain_is_over_when_everything_is_purged(
     bench.queue.begin_drain(bench.leadership.term)
     cluster.insert("b")
     bench.run()
-    assert not bench.queue.is_drained
+    assert not bench.queue.wait_drained(0)
 
     bench.is_settling = True
     bench.run()
 
-    assert bench.queue.is_drained
+    assert bench.queue.wait_drained(0)
     assert cluster.seen == ["a"]
     assert cluster.left == [2]
 

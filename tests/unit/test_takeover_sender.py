@@ -421,12 +421,12 @@ def test_a_drain_waits_for_what_was_relayed(
     assert taker.leadership.term is not None
     taker.queue.begin_drain(taker.leadership.term)
     taker.run()
-    assert not taker.queue.is_drained
+    assert not taker.queue.wait_drained(0)
 
     taker.is_settling = True
     taker.run()
 
-    assert taker.queue.is_drained
+    assert taker.queue.wait_drained(0)
     assert other.left == []
 
 
