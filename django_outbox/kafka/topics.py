@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError as DriverError
@@ -205,16 +206,8 @@ def _create(
     )
     left = max(0.1, deadline - time.monotonic())
     futures = admin.create_topics([new], request_timeout=left, operation_timeout=left)
-    try:
+    with _refusals(topic, config, "creating it", DriverError.TOPIC_ALREADY_EXISTS):
         answer_of(futures[topic.name], left)
-    except KafkaException as error:
-        code, text = error.args[0].code(), error.args[0].str()
-        if code in _DENIED:
-            why = f"creating it was refused ({text})"
-            raise _missing(topic, config, why) from error
-        if code != DriverError.TOPIC_ALREADY_EXISTS:
-            raise
-    else:
         logger.info(
             "Created the %s %s",
             topic.kind,
@@ -233,16 +226,9 @@ def _add_partitions(
         request_timeout=left,
         operation_timeout=left,
     )
-    try:
+    is_done = DriverError.INVALID_PARTITIONS
+    with _refusals(topic, config, "adding some", is_done, found=1):
         answer_of(futures[topic.name], left)
-    except KafkaException as error:
-        code, text = error.args[0].code(), error.args[0].str()
-        if code in _DENIED:
-            why = f"adding some was refused ({text})"
-            raise _missing(topic, config, why, found=1) from error
-        if code != DriverError.INVALID_PARTITIONS:
-            raise
-    else:
         logger.info(
             "The %s %s has %d partitions now",
             topic.kind,
@@ -250,6 +236,22 @@ def _add_partitions(
             topic.partitions,
             extra={"action": "create_topic"},
         )
+
+
+@contextmanager
+def _refusals(
+    topic: OwnTopic, config: KafkaConfig, what: str, is_done: int, *, found: int = 0
+) -> Iterator[None]:
+    """Explain a refusal; `is_done` is the code when another process was faster."""
+    try:
+        yield
+    except KafkaException as error:
+        code, text = error.args[0].code(), error.args[0].str()
+        if code in _DENIED:
+            why = f"{what} was refused ({text})"
+            raise _missing(topic, config, why, found=found) from error
+        if code != is_done:
+            raise
 
 
 def _missing(
