@@ -26,7 +26,7 @@ from .clients import make
 from .config import group_config, named, redacted
 from .conversion import consumed
 from .delayed_messages import DelayedMessages
-from .failures import end_of_reading
+from .failures import STALE_MEMBER, end_of_reading
 from .partitions import first_offset
 
 logger = logging.getLogger(__name__)
@@ -40,14 +40,7 @@ COORDINATOR_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
 """Seconds for giving partitions up when a member closes."""
 
-_ROUTINE: Final = frozenset(
-    {
-        DriverError.ILLEGAL_GENERATION,
-        DriverError.REBALANCE_IN_PROGRESS,
-        DriverError.UNKNOWN_MEMBER_ID,
-        DriverError._NO_OFFSET,
-    }
-)
+_ROUTINE: Final = STALE_MEMBER | {DriverError._NO_OFFSET}
 """Refusals of a commit in every rebalance; the next owner processes the messages."""
 
 

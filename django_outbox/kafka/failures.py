@@ -21,6 +21,15 @@ from ..exceptions import (
 )
 from ..message.incoming import TopicPartition
 
+STALE_MEMBER: Final = frozenset(
+    {
+        DriverError.ILLEGAL_GENERATION,
+        DriverError.REBALANCE_IN_PROGRESS,
+        DriverError.UNKNOWN_MEMBER_ID,
+    }
+)
+"""Refusals of a commit that every rebalance brings."""
+
 _POISON: Final = frozenset(
     {
         "TOPIC_AUTHORIZATION_FAILED",

@@ -33,6 +33,7 @@ from . import heartbeats
 from .client_errors import ClientErrors
 from .clients import make
 from .config import admin_config, consumer_config, heartbeat_config, named, redacted
+from .failures import STALE_MEMBER
 from .fencing_token import FencingToken
 from .group_members import client_id
 from .join_gate import JoinGate
@@ -51,15 +52,6 @@ Seconds that a new member stays at least, unless it owns a partition.
 librdkafka joins a rebalance at most once a second. If one followed another
 sooner, the leader would wait for the slowest follower and could not prove itself.
 """
-
-_ROUTINE: Final = frozenset(
-    {
-        DriverError.ILLEGAL_GENERATION,
-        DriverError.REBALANCE_IN_PROGRESS,
-        DriverError.UNKNOWN_MEMBER_ID,
-    }
-)
-"""Refusals of a commit that every rebalance brings: neither a proof nor an error."""
 
 
 class KafkaMembership:
@@ -376,7 +368,8 @@ class KafkaMembership:
     ) -> None:
         for partition in partitions:
             if refusal := error or partition.error:
-                if refusal.code() not in _ROUTINE:
+                # A rebalance refuses commits: that is neither a proof nor an error.
+                if refusal.code() not in STALE_MEMBER:
                     self._errors.note(refusal)
             elif partition.partition in self._positions:
                 if self._errors.is_failing:
