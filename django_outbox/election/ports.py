@@ -102,10 +102,10 @@ class Membership(Protocol):
             WrongOutbox: another outbox leads under these names.
         """
 
-    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
         """Write it to the shard's partition; do not wait."""
 
-    def confirm(self, offset: int, shard: int = 0) -> None:
+    def confirm(self, offset: int, shard: int) -> None:
         """
         Commit the offset of a heartbeat to the group; do not wait.
 

@@ -56,10 +56,10 @@ class SoloMembership:
         else:
             self._wait(timeout)
 
-    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
         self._sent.append((heartbeat, shard))
 
-    def confirm(self, offset: int, shard: int = 0) -> None:
+    def confirm(self, offset: int, shard: int) -> None:
         self._to_confirm.append((offset, shard))
 
     def leave(self) -> None:

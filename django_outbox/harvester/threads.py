@@ -63,7 +63,7 @@ class HarvesterThreads:
         notifier: Notifier,
         observers: Sequence[Observer],
         budget: Budget,
-        logs_refusal: bool = True,
+        logs_refusal: bool,
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None

@@ -50,7 +50,7 @@ _open_claims: ContextVar[frozenset[_Claim]] = ContextVar(
 )
 
 
-def alias_for(using: str | None = None) -> str:
+def alias_for(using: str | None) -> str:
     """Return the alias of the database with the processed messages."""
     return using or settings.DATABASE or router.db_for_write(ProcessedMessage)
 

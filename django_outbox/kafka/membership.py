@@ -187,7 +187,7 @@ class KafkaMembership:
             shards = {*range(len(self._listeners))}
             self._lookout.look(shards - self._positions.keys())
 
-    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
         """Write it to the shard's partition; do not wait."""
         if self._producer is None:
             return
@@ -204,7 +204,7 @@ class KafkaMembership:
         except KafkaException as error:
             self._errors.note(error.args[0])
 
-    def confirm(self, offset: int, shard: int = 0) -> None:
+    def confirm(self, offset: int, shard: int) -> None:
         """Commit to the group that this heartbeat was read; do not wait."""
         if self._consumer is None:
             return

@@ -58,7 +58,7 @@ class ClusterFacts:
     servers: str
     """Its addresses as in the settings, for command lines."""
     brokers: int
-    settings: Mapping[str, str] | None = None
+    settings: Mapping[str, str] | None
     """The configuration of one broker; None: it could not be read."""
     topics: Mapping[str, TopicFacts] = field(default_factory=dict)
     """Those of the requested topics that could be described; a missing one is there,

@@ -56,7 +56,7 @@ class OpenWriters:
     that found it.
     """
 
-    def __init__(self, clock: Callable[[], float] = boottime) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._found_at: dict[str, float] = {}
 

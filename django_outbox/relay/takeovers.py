@@ -34,7 +34,7 @@ class Takeovers:
         quiet: seconds without a record after which a takeover is over.
     """
 
-    def __init__(self, *, this_cluster: int = 0, quiet: float = 0.0) -> None:
+    def __init__(self, *, this_cluster: int, quiet: float) -> None:
         self._this_cluster = this_cluster
         self._quiet = quiet
         self._leader_id = ""

@@ -108,7 +108,7 @@ def stash(
 
 
 def stash_message(
-    message: Message, *, using: str | None = None, ordered: bool = False
+    message: Message, *, using: str | None, ordered: bool = False
 ) -> uuid.UUID:
     """Write one message as `stash()` does, which has the arguments and the errors."""
     writer = current_writer()

@@ -102,7 +102,7 @@ class Group:
         """Send heartbeats until one is read back; return its offset."""
 
         def is_heard() -> bool:
-            member.send(Heartbeat(node="n", nonce=nonce, sent_at=self.clock()))
+            member.send(Heartbeat(node="n", nonce=nonce, sent_at=self.clock()), 0)
             return listener.has_heard(nonce)
 
         self.wait(is_heard, member)

@@ -47,7 +47,7 @@ def test_the_group_confirms_what_its_member_commits(group: Group) -> None:
     offset = group.read_back(a, heard_by_a, "nonce-1")
     assert heard_by_a.confirmations == []
 
-    a.confirm(offset)
+    a.confirm(offset, 0)
     group.wait(lambda: heard_by_a.confirmations == [offset], a)
 
 
@@ -81,7 +81,7 @@ def test_a_member_that_joins_leaves_the_owner_alone(group: Group) -> None:
     assert heard_by_a.told == ["assigned"]
     assert heard_by_b.told == []
     offset = group.read_back(a, heard_by_a, "nonce-1")
-    a.confirm(offset)
+    a.confirm(offset, 0)
     group.wait(lambda: offset in heard_by_a.confirmations, a, b)
 
 
@@ -142,7 +142,7 @@ def test_a_member_that_does_not_poll_loses_the_partition(group: Group) -> None:
     group.join(b, heard_by_b, a)
     group.pass_time(1.0, a, b)
     group.wait(lambda: heard_by_b.told == ["assigned"], b)
-    a.confirm(offset)
+    a.confirm(offset, 0)
     group.wait(lambda: "lost" in heard_by_a.told, a, b)
     group.pass_time(1.0, a, b)
 
@@ -156,7 +156,7 @@ def test_a_member_may_join_again(group: Group) -> None:
     a.leave()
     group.join_and_own(a, second)
     offset = group.read_back(a, second, "nonce-2")
-    a.confirm(offset)
+    a.confirm(offset, 0)
     group.wait(lambda: second.confirmations == [offset], a)
 
     assert first.told == ["assigned", "revoked"]
@@ -180,7 +180,7 @@ def test_a_member_that_owns_nothing_leaves_in_silence(group: Group) -> None:
 def test_nothing_happens_before_a_member_joins(group: Group) -> None:
     a = group.member("a")
 
-    a.send(Heartbeat(node="n", nonce="x", sent_at=1.0))
-    a.confirm(1)
+    a.send(Heartbeat(node="n", nonce="x", sent_at=1.0), 0)
+    a.confirm(1, 0)
     a.poll(0.0)
     a.leave()

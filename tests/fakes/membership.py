@@ -117,12 +117,12 @@ class FakeMembership:
         while not self._serve() and (left := end - time()) > 0:
             time.advance(min(STEP, left))
 
-    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
         """Write to a partition through this process's network."""
         if self._client is not None:
             self._client.write(heartbeat, shard)
 
-    def confirm(self, offset: int, shard: int = 0) -> None:
+    def confirm(self, offset: int, shard: int) -> None:
         """Commit as the member that this process believes it is."""
         if self._client is not None:
             self._client.commit(offset, shard)

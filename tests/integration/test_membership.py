@@ -331,7 +331,7 @@ class Prover(Recorder):
 
     def heard(self, heartbeat: Heartbeat, offset: int) -> None:
         super().heard(heartbeat, offset)
-        self._member.confirm(offset)
+        self._member.confirm(offset, 0)
 
     def confirmed(self, offset: int) -> None:
         self.proven.append(self.heartbeats[offset].sent_at)
@@ -349,7 +349,7 @@ def longest_silence(bootstrap_servers: str) -> float:
         stranger.subscribe([group.options.LEADER_TOPIC])
         end = time.monotonic() + 2.0
         while (now := time.monotonic()) < end:
-            leader.send(Heartbeat(node="leader", nonce="n", sent_at=now))
+            leader.send(Heartbeat(node="leader", nonce="n", sent_at=now), 0)
             leader.poll(0.02)
             follower.poll(0.02)
             stranger.poll(0.02)
@@ -427,7 +427,7 @@ def test_a_newcomer_that_hears_another_outbox_never_joins(
     group.join_and_own(leader, heard)
 
     def refuses() -> bool:
-        leader.send(Heartbeat(node="a", nonce="n", sent_at=1.0))
+        leader.send(Heartbeat(node="a", nonce="n", sent_at=1.0), 0)
         leader.poll(0.05)
         try:
             late.join(Recorder())
@@ -486,7 +486,7 @@ def test_a_standby_that_hears_another_outbox_refuses(config: dict[str, Any]) -> 
     def one_refuses() -> bool:
         for member, recorder in recorders.items():
             if "assigned" in recorder.told:
-                member.send(Heartbeat(node="x", nonce="n", sent_at=1.0))
+                member.send(Heartbeat(node="x", nonce="n", sent_at=1.0), 0)
             try:
                 member.poll(0.05)
             except WrongOutbox:

@@ -259,7 +259,7 @@ def test_a_standby_follows_its_database_when_that_moves(
     questions.answers += [[], []]
 
     def lead() -> None:
-        leader.send(Heartbeat(node="a", nonce="n", sent_at=1.0))
+        leader.send(Heartbeat(node="a", nonce="n", sent_at=1.0), 0)
 
     def poll_both_until(is_so: Callable[[], object]) -> None:
         def is_so_now() -> object:

@@ -89,7 +89,7 @@ class Membership(FakeMembership):
         self.polls.append(timeout)
         super().poll(timeout)
 
-    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
         if not self.is_mute:
             super().send(heartbeat, shard)
 

@@ -60,11 +60,11 @@ class BatchCounts:
 
     rows: int
     """All records."""
-    copies: int = 0
+    copies: int
     """Duplicates, which are in no table but bronze."""
-    late: int = 0
+    late: int
     """Appended to `late`."""
-    quarantined: int = 0
+    quarantined: int
     """Appended to `quarantine`."""
 
 
