@@ -25,7 +25,7 @@ from ..message.incoming import TopicPartition
 from ..message.middleware import load
 from ..message.retry import RetryPolicy
 from ..observability.message_times import MessageTimes
-from ..observability.presentation import present_consumer
+from ..observability.presentation import present
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
 from .consumer_context import ConsumerContext
@@ -77,12 +77,12 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
         code = 0
         has_ended = threading.Event()
         times = MessageTimes()
-        shown = present_consumer(log_format=log_format, level=level)
+        shown = present(log_format=log_format, level=level, line="ConsumerLine")
         with (
-            shown as observers,
-            monitored(options, observers, group=plan.group.name, times=times),
+            shown as display,
+            monitored(options, display.observers, group=plan.group.name, times=times),
         ):
-            progress = _progress(plan, options, observers, times)
+            progress = _progress(plan, options, display.observers, times)
             # A handler, or a client that leaves its group, may hang.
             threading.Thread(
                 target=_end_overdue,

@@ -20,7 +20,7 @@ from ..clusters import cluster_ids
 from ..events import Observer, Stopped
 from ..exceptions import ConfigurationError, DatabaseError
 from ..message.record import Backlog
-from ..observability.presentation import Display, present
+from ..observability.presentation import Display, Line, present
 from ..postgres.outbox_identity import until_answered
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
@@ -76,7 +76,8 @@ def run(
             leads under the same names.
     """
     with StopSignals() as wanted:
-        with present(log_format=log_format, level=level, drains=drain) as display:
+        line: Line = "DrainBar" if drain else "StatusLine"
+        with present(log_format=log_format, level=level, line=line) as display:
             code = _run(make, options, display, wanted, drain=drain)
         return wanted.leave(code)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ..events import Observer, WorkerEvent
+from ..events import Observer
 from ..exceptions import install_command
 from ..message.record import Backlog
 from ..wording import count
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 logger = logging.getLogger(__name__)
+
+Line: TypeAlias = Literal["StatusLine", "DrainBar", "ConsumerLine"]
+"""A class of `terminal`, which is imported where there is a terminal."""
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 """Log level for each value of `--verbosity`."""
@@ -44,32 +47,16 @@ class Display:
 
 
 @contextmanager
-def present(*, log_format: str, level: int, drains: bool = False) -> Iterator[Display]:
+def present(*, log_format: str, level: int, line: Line) -> Iterator[Display]:
     """
-    Show a harvester's events and the log of `django_outbox` until the block ends.
+    Show a worker's events and the log of `django_outbox` until the block ends.
 
     Args:
         log_format: `json` writes events to standard output and the log to
             standard error, both as JSON; `text` is for people.
         level: of the log, as in `logging`; a project's own LOGGING wins.
-        drains: show the backlog as a progress bar instead of a live line.
+        line: what a terminal shows below the log.
     """
-    line = "DrainBar" if drains else "StatusLine"
-    with _present(log_format=log_format, level=level, line=line) as display:
-        yield display
-
-
-@contextmanager
-def present_consumer(
-    *, log_format: str, level: int
-) -> Iterator[list[Callable[[WorkerEvent], None]]]:
-    """Show a consumer's events and the log, as `present()` does a harvester's."""
-    with _present(log_format=log_format, level=level, line="ConsumerLine") as display:
-        yield display.observers
-
-
-@contextmanager
-def _present(*, log_format: str, level: int, line: str) -> Iterator[Display]:
     if log_format == "json":
         with _logging_to(logging.StreamHandler(), JsonFormatter(), level):
             yield Display(
@@ -92,7 +79,7 @@ def _present(*, log_format: str, level: int, line: str) -> Iterator[Display]:
 
 
 @contextmanager
-def _on_terminal(console: Console, line: str, level: int) -> Iterator[Display]:
+def _on_terminal(console: Console, line: Line, level: int) -> Iterator[Display]:
     from . import terminal
     from .console import ConsoleHandler, handlers_through
 
