@@ -27,7 +27,7 @@ from .config import group_config, named, redacted
 from .conversion import consumed
 from .delayed_messages import DelayedMessages
 from .failures import STALE_MEMBER, end_of_reading
-from .partitions import first_offset
+from .partitions import first_and_end
 
 logger = logging.getLogger(__name__)
 
@@ -369,8 +369,9 @@ class KafkaSource:
         numbers = {at: offset for at, offset in offsets.items() if offset >= 0}
         end = time.monotonic() + COORDINATOR_TIMEOUT
         for at in offsets.keys() - numbers.keys():
+            place, left = DriverTopicPartition(*at), end - time.monotonic()
             try:
-                numbers[at] = first_offset(consumer, at, end - time.monotonic())
+                numbers[at], _ = first_and_end(consumer, place, timeout=left)
             except KafkaException as error:
                 self._report(error.args[0])
         if numbers:

@@ -123,11 +123,6 @@ def _id(description: Any) -> str:
     return "" if text == _NO_ID else text
 
 
-def first_offset(consumer: Consumer, at: TopicPartition, timeout: float) -> int:
-    """Return the offset at which a partition begins now; see `first_and_end`."""
-    return first_and_end(consumer, DriverTopicPartition(*at), timeout=timeout)[0]
-
-
 def first_and_end(
     consumer: Consumer, at: DriverTopicPartition, *, timeout: float
 ) -> tuple[int, int]:

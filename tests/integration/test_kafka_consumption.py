@@ -208,12 +208,12 @@ def test_a_partition_without_a_beginning_keeps_no_other_from_its_own(
     bootstrap_servers: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def first(consumer: Consumer, at: tuple[str, int], timeout: float) -> int:
-        if at[1] == 0:
+    def first(_: Consumer, at: TopicPartition, *, timeout: float) -> tuple[int, int]:
+        if at.partition == 0:
             raise KafkaException(DriverError(DriverError.LEADER_NOT_AVAILABLE))
-        return 0
+        return 0, 0
 
-    monkeypatch.setattr(consumer_module, "first_offset", first)
+    monkeypatch.setattr(consumer_module, "first_and_end", first)
     shared, group = topics.create(partitions=2), f"group-{uuid4()}"
     source = KafkaSource(
         options,
