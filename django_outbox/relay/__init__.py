@@ -43,7 +43,6 @@ memory_marks.py        marks in the memory of the leader, instead of the table
 takeover.py            which cluster relays whose records, and when
 takeovers.py           which takeovers are in progress
 lease.py               whether a leader id may act now, or may be used again
-poison.py              whether a failed record waits, or is parked
 blocked_key.py         a key that waits for a retry, and from which row on
 polling.py             when to read the table next
 availability.py        how long the table has been unavailable

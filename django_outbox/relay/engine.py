@@ -19,7 +19,6 @@ from ..message.pauses import Pauses
 from ..message.record import Failure, KeyToRead, OrderingKey, Record, Sweep
 from .batch import Accepted, Batch, Fault
 from .blocked_key import BlockedKey, BlockedKeys
-from .poison import should_park
 from .settings import RelaySettings
 from .settlement import Settled, Settlement
 from .takeovers import Takeovers
@@ -262,7 +261,7 @@ class Engine:
             if isinstance(error, RecordPoisoned):
                 self.waiting.suspects.add(record.id)
             failure = Failure(record, f"{error.code}: {error}")
-            if should_park(record, error, self._settings):
+            if self._settings.should_park(record, error):
                 self.waiting.parking[record.id] = key
                 self._settlement().poisoned.append(failure)
             else:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from ..exceptions import DeliveryFailed, RecordPoisoned
+from ..message.record import Record
 from ..message.retry import RetryPolicy
 
 
@@ -53,3 +55,17 @@ class RelaySettings:
     quiet: float = 0.0
     """A takeover is over when it has found nothing for so long; with exactly-once
     delivery it keeps away for so long when the origin is back."""
+
+    def should_park(self, record: Record, error: DeliveryFailed) -> bool:
+        """
+        Whether this failure is the one after which a record is parked.
+
+        Only a poison record is: its own content or destination is at fault, so that no
+        retry helps until somebody changes the record, the topic or a permission.
+        """
+        return (
+            isinstance(error, RecordPoisoned)
+            and error.is_certain
+            and self.retry.is_spent(record.attempts + 1)
+            and self.parks(record.topic)
+        )

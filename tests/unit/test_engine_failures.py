@@ -12,7 +12,6 @@ from django_outbox.message.record import Failure, KeyToRead
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.batch import Accepted, Fault
 from django_outbox.relay.blocked_key import RECHECK_INTERVAL
-from django_outbox.relay.poison import should_park
 from django_outbox.relay.settlement import Settled, Settlement
 from tests.fakes.settling import settled
 
@@ -195,8 +194,8 @@ def test_negative_attempts_count_as_none() -> None:
     row = record(1)._replace(attempts=-32768)
 
     assert BLOCK.delay(row.attempts + 1) == 1.0
-    assert should_park(row, POISON, relay_settings(retry=AT_ONCE))
-    assert not should_park(row, POISON, relay_settings(retry=PARK))
+    assert relay_settings(retry=AT_ONCE).should_park(row, POISON)
+    assert not relay_settings(retry=PARK).should_park(row, POISON)
 
 
 def test_a_topic_may_differ_in_what_becomes_of_its_poison_records() -> None:
