@@ -144,6 +144,18 @@ def transactional_config(
     }
 
 
+_READS_TO_THE_END: Final[KafkaConfig] = {
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    # An answer without records shows the end of the partition: get it soon.
+    "fetch.wait.max.ms": 10,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+}
+"""Of consumers that read what a partition holds now."""
+
+
 def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
     """Return the properties of the consumer that reads the last ledger."""
     return {
@@ -151,13 +163,7 @@ def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
         **options.KAFKA,
         # Never joined: partitions are assigned by hand, nothing is committed.
         "group.id": options.leader_group,
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-        # An answer without records shows the end of the partition: get it soon.
-        "fetch.wait.max.ms": 10,
-        "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": False,
+        **_READS_TO_THE_END,
         # A nearby follower may not have the last ledger yet.
         "client.rack": "",
     }
@@ -233,13 +239,7 @@ def reader_config(options: OutboxSettings) -> KafkaConfig:
         **options.CONSUMER_KAFKA,
         # Never joined: partitions are assigned by hand, nothing is committed.
         "group.id": options.leader_group if options.is_named else "outbox",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-        # An answer without records shows the end of the partition: get it soon.
-        "fetch.wait.max.ms": 10,
-        "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": False,
+        **_READS_TO_THE_END,
     }
 
 
