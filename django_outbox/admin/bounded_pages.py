@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from django.apps import apps
 from django.contrib import admin, messages
 from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
@@ -54,10 +55,11 @@ def answer(
 ) -> HttpResponse:
     """Return a page of our own, whose header and links are those of its site."""
     request.current_app = site.name
+    name = apps.get_app_config("django_outbox").verbose_name
     return TemplateResponse(
         request,
         f"admin/django_outbox/{template}",
-        {**site.each_context(request), **context},
+        {**site.each_context(request), "app_name": name, **context},
     )
 
 

@@ -28,7 +28,6 @@ from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext
 
-from ..models import OutboxRecord
 from ..operations.live_reading import MAX_EVENTS, latest, read
 from ..wording import first_line, rfc_3339
 from .bounded_pages import alias_of_outbox, answer, may_see_payload
@@ -78,7 +77,6 @@ def page(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         request,
         "live.html",
         title=gettext("Outbox, live"),
-        app_name=OutboxRecord._meta.app_config.verbose_name,
     )
 
 

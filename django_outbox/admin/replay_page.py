@@ -84,7 +84,6 @@ def page(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         request,
         "replay.html",
         title=gettext("Send archived records again"),
-        app_name=ArchivedRecord._meta.app_config.verbose_name,
         form=form,
         found=found,
         shown=(found or [])[:MAX_SHOWN],
