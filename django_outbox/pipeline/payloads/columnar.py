@@ -61,7 +61,10 @@ def decode(
             try:
                 pa.array([row], kind)
             except _INVALID as error:
-                rows[index], reasons[index] = None, first_line(error)[:_MAX_REASON_LENGTH]
+                rows[index], reasons[index] = (
+                    None,
+                    first_line(error)[:_MAX_REASON_LENGTH],
+                )
         return pa.array(rows, kind), reasons
 
 
