@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import asyncio
+from collections.abc import Awaitable, Container
 from contextvars import Token
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import AlreadyOpen
+
+_Result = TypeVar("_Result")
 
 _open_blocks: Final[WeakKeyDictionary[BaseDatabaseWrapper, list[object]]] = (
     WeakKeyDictionary()
@@ -47,6 +50,17 @@ def is_innermost(connection: BaseDatabaseWrapper, block: object) -> bool:
 def leave_block(connection: BaseDatabaseWrapper, block: object) -> None:
     """Note that the block has ended."""
     _open_blocks[connection].remove(block)
+
+
+async def to_the_end(call: Awaitable[_Result]) -> _Result:
+    """Await a call to its end, also when this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # In a queue behind others of its thread, it would never run.
+        await asyncio.wait({task})
+        raise
 
 
 class OwnThread:

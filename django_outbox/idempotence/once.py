@@ -27,7 +27,7 @@ from ..message.incoming import ConsumedMessage
 from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
-from .async_thread import OwnThread, enter_block, is_innermost, leave_block
+from .async_thread import OwnThread, enter_block, is_innermost, leave_block, to_the_end
 from .claims import (
     Keyed,
     OpeningClaim,
@@ -133,7 +133,7 @@ class Once:
             self._recall()
             self._end_span(error)
             # A task that is cancelled while it waits still gets the claim.
-            await sync_to_async(self._leave)(error)
+            await to_the_end(sync_to_async(self._leave)(error))
             await self._leave_thread()
             raise
 
@@ -145,7 +145,7 @@ class Once:
     ) -> None:
         self._recall()
         try:
-            await sync_to_async(self._end)(exc)
+            await to_the_end(sync_to_async(self._end)(exc))
         except BaseException as error:
             self._end_span(error)
             raise
@@ -256,9 +256,8 @@ class Once:
 
     async def _leave_thread(self) -> None:
         try:
-            await sync_to_async(self._close_new_connections)()
+            await to_the_end(sync_to_async(self._close_new_connections)())
         finally:
-            # Also when the task is cancelled meanwhile.
             if self._block is not None:
                 leave_block(*self._block)
             self._thread.leave()

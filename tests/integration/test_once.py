@@ -39,7 +39,6 @@ from django_outbox.exceptions import (
     ErrorSwallowed,
     RepeatUnnoticed,
 )
-from django_outbox.idempotence.once import Once
 from django_outbox.models import ProcessedMessage
 from django_outbox.operations import pruning
 from tests.testapp.models import Effect
@@ -378,37 +377,39 @@ def test_a_block_that_ends_before_one_within_it_is_rolled_back(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_block_whose_task_is_cancelled_at_its_end_is_over() -> None:
-    """Its last call waits for the shared thread, behind that of another task."""
+    """Its end waits for the shared thread, behind the call of another task."""
 
-    async def cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-        has_ended, may_end = asyncio.Event(), Event()
+    async def cancelled() -> None:
+        is_inside, is_busy, may_go_on = asyncio.Event(), asyncio.Event(), Event()
         loop = asyncio.get_running_loop()
-
-        def end(self: Once, error: BaseException | None) -> None:
-            _end(self, error)
-            loop.call_soon_threadsafe(has_ended.set)
-            assert may_end.wait(60)
-
-        _end = Once._end
-        monkeypatch.setattr(Once, "_end", end)
 
         async def block() -> None:
             async with once("a", consumer="billing") as run:
                 assert run.is_first
+                is_inside.set()
+                await is_busy.wait()
+
+        def occupy() -> None:
+            loop.call_soon_threadsafe(is_busy.set)
+            assert may_go_on.wait(60)
 
         task = asyncio.create_task(block())
-        await has_ended.wait()
+        await is_inside.wait()
+        other = asyncio.create_task(sync_to_async(occupy)())
+        await is_busy.wait()
+        for _turn_of_the_loop in range(10):
+            await asyncio.sleep(0)
         task.cancel()
-        may_end.set()
-        await asyncio.wait({task})
+        may_go_on.set()
+        await asyncio.wait({task, other})
         assert task.cancelled()
 
     async def later() -> bool:
         async with once("b", consumer="billing") as run:
             return run.is_first
 
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        async_to_sync(cancelled)(monkeypatch)
+    async_to_sync(cancelled)()
+    assert not connection.in_atomic_block
     assert async_to_sync(later)()
 
 
