@@ -307,7 +307,7 @@ def once(
     result, which must be JSON or None.
 
     Args:
-        message: Its key is the message id, else topic, partition and offset.
+        message: Its key is the message id, else topic, partition, offset and time.
         consumer: Name of the consumer; each has its own keys.
         key: Any unique key instead of a message. For the decorator: makes the
             key from the function's arguments.

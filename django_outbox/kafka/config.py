@@ -5,8 +5,8 @@ Durations of settings, in seconds, become milliseconds here.
 
 A map has three layers: defaults that a project may override, the project's own
 `KAFKA` (and `PRODUCER_KAFKA` or `CONSUMER_KAFKA`) properties, and the reserved
-properties on which the guarantees rest; a project that sets one of those is
-refused.
+properties on which the guarantees rest. A project that sets one of those is refused,
+or, where only some clients need it, overridden.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class OutboxSettings:
     """Time between two heartbeats of a leader; 0 = a fifth of HEARTBEAT_TIMEOUT."""
     MAX_POLL_INTERVAL: float = 0.0
     """A process that does not poll for this time leaves the group; 0 = 2.5 times
-    SESSION_TIMEOUT."""
+    SESSION_TIMEOUT, or more where the rules of timing want it."""
     DRAIN_TIMEOUT: float = 0.0
     """Limit for settling records in flight before a handover; 0 = a third of
     MAX_POLL_INTERVAL, at most 5 s."""
@@ -167,9 +167,9 @@ class OutboxSettings:
     KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka properties for all clients, in librdkafka's own names."""
     PRODUCER_KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """librdkafka properties for the producer of records only."""
+    """librdkafka properties for the producers of messages."""
     CONSUMER_KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """librdkafka properties for the consumers of `runconsumer` only."""
+    """librdkafka properties for consumers of messages."""
     PIPELINE: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of `manage.py outbox_pipeline`, in the names of its TOML file."""
 

@@ -81,9 +81,9 @@ def stash(
 
     Args:
         topic: The Kafka topic.
-        key: Messages of one topic and key are sent one after the other.
+        key: Messages of one topic and key are sent in their order.
         value: Text, bytes, None for a tombstone, or anything that the
-            serializer (setting SERIALIZER) turns into text. It has no default:
+            serializer (setting SERIALIZER) turns into text or bytes. It has no default:
             on a compacted topic a tombstone deletes what was sent before.
         headers: A mapping, or (name, value) pairs, of text.
         partition: Send the message to this partition, whatever its key.
