@@ -269,9 +269,11 @@ def group_config(options: OutboxSettings, group: str) -> KafkaConfig:
     }
 
 
-def transform_config(options: OutboxSettings, transactional_id: str) -> KafkaConfig:
+def transform_config(
+    options: OutboxSettings, transactional_id: str, own: KafkaConfig | None = None
+) -> KafkaConfig:
     """Return the properties of the producer of a transforming consumer."""
-    config = producer_config(options)
+    config = producer_config(options, own)
     # A transaction left open by a crash blocks the successor for so long.
     longest = milliseconds(2 * max(options.SESSION_TIMEOUT, options.DELIVERY_TIMEOUT))
     return {

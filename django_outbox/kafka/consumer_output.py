@@ -67,7 +67,7 @@ class KafkaDeadLetters:
     """An idempotent producer of single messages; created at first use."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        self._config = _FOR_DEAD_LETTERS | producer_config(options) | named(name)
+        self._config = producer_config(options, _FOR_DEAD_LETTERS) | named(name)
         self._flush_timeout = options.DELIVERY_TIMEOUT + FLUSH_GRACE
         self._errors = ClientErrors(
             "dead letter producer", action="consume", config=self._config
@@ -113,10 +113,8 @@ class KafkaTransforms:
     def __init__(
         self, options: OutboxSettings, *, transactional_id: str, member: Member
     ) -> None:
-        self._config = {
-            "message.max.bytes": MAX_MESSAGE_BYTES,
-            **transform_config(options, transactional_id),
-        }
+        own = {"message.max.bytes": MAX_MESSAGE_BYTES}
+        self._config = transform_config(options, transactional_id, own)
         self._member = member
         self._flush_timeout = options.DELIVERY_TIMEOUT + FLUSH_GRACE
         self._errors = ClientErrors(

@@ -10,6 +10,7 @@ import pytest
 
 from django_outbox.election.ports import Heartbeat
 from django_outbox.kafka.config import producer_config
+from django_outbox.kafka.consumer_output import KafkaDeadLetters
 from django_outbox.kafka.topic_facts import ClusterFacts, PartitionFacts, TopicFacts
 from django_outbox.message.record import Identity
 from django_outbox.operations.client_rules import (
@@ -245,6 +246,9 @@ def test_the_producer_takes_what_stash_takes(limit: int) -> None:
     assert of_settings(MAX_VALUE_BYTES=limit) == []
     taken = producer_config(options)["message.max.bytes"]
     assert taken == max(1_000_000, largest_message(options))
+    # What consumers send may be larger than what is stashed here.
+    dead_letters = KafkaDeadLetters(options)
+    assert dead_letters._config["message.max.bytes"] == 10 * 1024 * 1024
 
 
 def test_the_dedupe_window_outlives_the_longest_stop() -> None:
