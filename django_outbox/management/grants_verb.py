@@ -12,6 +12,7 @@ from django.db import Error, connections
 from ..models import OutboxRecord
 from ..operations.grants import grants as statements_of
 from ..postgres.outbox_schema import read_schema
+from ..wording import first_line
 from .answer import Answer
 
 _ROLES: Final = {
@@ -47,7 +48,7 @@ def grants(alias: str, options: dict[str, Any], answer: Answer) -> None:
     try:
         schema = read_schema(connections[alias], table)
     except Error as error:
-        why = str(error).partition("\n")[0]
+        why = first_line(error)
     statements = list(statements_of(table, schema, **roles))
     answer.document |= {
         "schema": schema.name if schema else None,

@@ -38,10 +38,10 @@ def database_findings(
     facts: DatabaseFacts, options: OutboxSettings
 ) -> Iterator[Finding]:
     """Check a database and its outbox, for one harvester's settings."""
+    database = f" --database={options.DATABASE}" if options.DATABASE else ""
     yield from _server(facts.server)
     yield from _commits(facts)
     if facts.absent:
-        database = f" --database={options.DATABASE}" if options.DATABASE else ""
         yield Finding(
             kind=kinds.TABLE_MISSING,
             subject="database",
@@ -66,7 +66,6 @@ def database_findings(
             cure=f"ALTER SEQUENCE {facts.sequence.name} CACHE 1;",
         )
     if facts.missing:
-        database = f" --database={options.DATABASE}" if options.DATABASE else ""
         yield Finding(
             kind=kinds.GRANTS,
             subject=f"role {facts.role}",

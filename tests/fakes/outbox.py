@@ -264,7 +264,7 @@ class InMemoryTable:
         return [row for row in rows if row and row.leader_id == leader_id]
 
     def _identified(self, records: Iterable[Record]) -> list[Row]:
-        """Return the rows that are these records, whoever has marked them."""
+        """Compare rows by message id: another row may have the same id by now."""
         pairs = [(self._rows.get(record.id), record) for record in records]
         return [
             row

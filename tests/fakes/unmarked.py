@@ -161,13 +161,8 @@ class InMemoryUnmarked(InMemoryTable):
             return self._fitting(islice(shown, limit))
 
     def _owned(self, leader_id: str | None, records: Iterable[Record]) -> list[Row]:
-        """Compare rows by message id: another row may have the same id by now."""
-        rows = ((self._rows.get(record.id), record) for record in records)
-        return [
-            row
-            for row, record in rows
-            if row is not None and row.record.message_id == record.message_id
-        ]
+        """Return the rows of these records: nobody marks them."""
+        return self._identified(records)
 
 
 def _of_keys(

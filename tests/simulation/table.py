@@ -106,7 +106,7 @@ class Table:
         return {row.record.id for row in self._writable(leader_id, ids)}
 
     def _writable(self, leader_id: str | None, ids: Sequence[int]) -> list[Row]:
-        """Without a leader id those of whoever has marked them."""
+        """Return the rows that a leader has marked; without one, all that are there."""
         if leader_id is not None:
             return self._marked_by(leader_id, ids)
         return [self.rows[id] for id in ids if id in self.rows]

@@ -12,7 +12,7 @@ from ...conf import settings
 from ...exceptions import ConfigurationError, TableMissing
 from ...models.missing_tables import OutboxTables
 from ...models.routing import outbox_database, require_committing
-from ...wording import printable
+from ...wording import first_line, printable
 from .. import (
     cluster_verb,
     dead_letter_verb,
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         except TableMissing as exc:
             raise CommandError(printable(str(exc))) from exc
         except DatabaseError as exc:
-            reason = printable(str(exc).partition("\n")[0])
+            reason = printable(first_line(exc))
             raise CommandError(f"The database {alias!r} refused: {reason}") from exc
 
 
